@@ -52,7 +52,7 @@ def _kernel(call: str, *, right: bool = False) -> str:
 
 
 def _frame(answer: str) -> str:
-    return f"data = {answer.encode()!r}\nos.write(800, len(data).to_bytes(4, 'big') + data)"
+    return f"os.write(800, {answer.encode()!r})"
 
 
 _VALUES = ("1", "x[:5]", "(x, y)", "x.double()", "None", "object()", "[]", "x * 0")

@@ -151,7 +151,7 @@ def test_a_candidate_that_ends_its_parent_costs_only_itself(directory, monkeypat
     with make_judge(timeout=60) as judge:
         verdicts = [*judge.map(texts, workers=2, progress=False), judge.run(RIGHT)]
     assert [verdict.stage for verdict in verdicts] == ["launch", "ok", "ok"]
-    assert verdicts[0].reason == "its process ends its parent: the judge's process was ended by SIGKILL in a call"
+    assert verdicts[0].reason == "its process ends its parent, which was ended by SIGKILL in a call"
     assert left_behind() == []
     assert [path.name for path in directory.glob("jitload-judge-*")] == []
 
@@ -178,11 +178,11 @@ def f(x, y):
 
 
 def test_the_time_of_a_process_that_only_sends_is_limited(shared_template):
-    too_many = "while True: os.write(800, b'\\0\\0\\0\\2{}')"
-    in_parts = "os.write(800, b'\\0\\1\\0\\0')\n    while True: os.write(800, b' '), time.sleep(0.01)"
-    texts = [f"import os, time\ndef f(x, y):\n    {body}" for body in (too_many, in_parts)]
+    answers = "while True: os.write(800, b'{}')"
+    slow = "while True: os.write(800, b' '), time.sleep(0.01)"
+    texts = [f"import os, time\ndef f(x, y):\n    {body}" for body in (answers, slow)]
     with make_judge(timeout=1) as judge:
-        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["cheat", "hang"]
+        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["cheat", "cheat"]
 
 
 def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
@@ -196,7 +196,7 @@ def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
     monkeypatch.setattr(judge, "_limits", judge._limits._replace(timeout=50))
     assert judge.run(RIGHT).ok
     assert judge.run(ADD.replace("1.0f", "one"), LAUNCH).stage == "compile"
-    assert stages == [("load", 120), ("launch", 50), ("compile", 120)]
+    assert [s for s in stages if s[0] != "start"] == [("load", 120), ("launch", 50), ("compile", 120)]
 
 
 def test_the_next_verdict_comes_soon_after_a_death(judge):
@@ -323,16 +323,16 @@ def test_answers_that_compile_with_torch(patient):
 
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
     monkeypatch.setattr(hasty, "_limits", hasty._limits._replace(remember=True))
-    monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache" / "hangs.json")
+    monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache")
     monkeypatch.setattr(judge_module, "START_S", 4)
     assert hasty.run("import time\ntime.sleep(99)").reason == "its process is not done after 4 s while it was loaded"
-    assert hasty._read_hangs() == {}  # another time, it may take less
+    assert not (tmp_path / "cache").exists()  # another time, it may take less
     endless = "def f(x, y):\n    while True: pass"
     assert hasty.run(endless).stage == "hang"
     again = hasty.run(endless)
     assert (again.stage, again.seconds) == ("hang", 0)
     assert again.reason == "it was not done after 3 s in an earlier run, so it was not run again"
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hangs.json"]
+    assert [path.name[:5] for path in (tmp_path / "cache").iterdir()] == ["hang-"]
 
 
 def test_arguments_are_checked():

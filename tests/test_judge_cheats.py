@@ -115,15 +115,13 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
     "a patch in the call": (
         "cheat", "it replaces torch.cuda.synchronize", f"torch.cuda.synchronize = int\n{RIGHT_BODY}", "",
     ),
-    "a clock in a closure": (
+    "a patched clock": (
         "cheat",
         "by its process's clock",
         f"time.sleep(0.05); {RIGHT_BODY}",
         """
-        import gc
-        for function in gc.get_objects():
-            if type(function).__name__ == "function" and function.__name__ == "measure" and function.__closure__:
-                function.__closure__[0].cell_contents = lambda: 0
+        from jitload.measuring.clocks import HOST_CLOCK
+        HOST_CLOCK.time = lambda sample: (sample.restore(), sample.call(), 0.0)[-1]
         """,
     ),
     "work in a thread": (
@@ -154,7 +152,7 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         "cheat", "by its process's clock",
         f"""
         frame = sys._getframe(2)
-        while "request" not in frame.f_locals:
+        while "arena_number" not in frame.f_locals:
             frame = frame.f_back
         process = frame.f_locals["self"]
         real = type(process).answer
@@ -184,6 +182,7 @@ class SimulatedGpu:
     def __init__(self) -> None:
         self.queue: list[Callable[[], object]] = []
         self.is_delayed = False
+        self.clock = self
 
     def use_stream(self) -> None:
         pass
@@ -229,7 +228,7 @@ def test_only_work_in_the_current_stream_sees_inputs_and_is_seen(stream, result,
             gpu.launch(compute)
         return memory
 
-    results, facts = call_behind(gpu, 5, lambda: gpu.launch(lambda: memory.update(x=3, y=0)), call)
+    results, facts = call_behind(gpu, lambda: gpu.launch(lambda: memory.update(x=3, y=0)), call, delay_ms=5)
     if stream == "late":  # another stream that has waited for the inputs, and for which nothing waits
         compute()
     assert (results["y"], facts["is_ordered"]) == (result, is_ordered)

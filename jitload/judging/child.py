@@ -9,13 +9,13 @@ import importlib.util
 import json
 import math
 import mmap
-import resource
+import pickle
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -27,20 +27,20 @@ from torch.utils._pytree import tree_leaves
 from jitload import cpp_extension
 from jitload.api import load_inline
 from jitload.errors import CompileError, JitLoadError
-from jitload.judging.connection import Call, Setup, bytes_of, kind_of, problem_of
-from jitload.judging.devices import Device, call_behind, gpu, host
+from jitload.judging.connection import LONGEST_MESSAGE, Setup, bytes_of, kind_of, problem_of
+from jitload.judging.devices import HOST, Device, call_behind, gpu, measure
 from jitload.judging.verdict import Candidate
 from jitload.request.launch import Launch
 from jitload.triton_api import load_triton
 
-_LONGEST_MESSAGE = 20_000  # characters
+_LONGEST_TEXT = 20_000  # characters
 _COMPILE_ERRORS = ("CompilationError", "SyntaxError", "IndentationError")  # of Triton and Python
 # What a candidate might replace, so that it seems to be right or fast.
 _WATCHED = (
     "builtins", "time", "gc", "json", "torch", "torch.cuda", "torch.Tensor", "torch.nn.functional", "torch.nn.Module",
     "torch.cuda.Event", "torch.testing", "torch.autograd.profiler", "numpy", "cuda.bindings.driver",
     "jitload.measuring.clocks",
-    "jitload.judging.child", "jitload.judging.devices", "jitload.judging.connection", "multiprocessing.connection",
+    "jitload.judging.child", "jitload.judging.devices", "jitload.judging.connection",
 )  # fmt: skip
 # Operators that compute nothing, or that a kernel needs beside it.
 _TRIVIAL = frozenset(
@@ -55,15 +55,15 @@ _PRODUCTS = frozenset(("matmul", "linear", "addmm", "bmm", "baddbmm", "addbmm", 
 _FAMILIES = ("conv", "norm", "softmax", "pool", "attention", "lstm", "gru", "rnn")
 
 
-def serve_candidate(connection: Connection, *, memory: int) -> None:
-    """Answer the judge's requests until it closes the connection."""
-    with suppress(EOFError, ConnectionError):
-        process = _Process(connection.recv(), connection, memory)
+def serve_candidate(connection: socket.socket, memory: int, setup: Setup) -> None:
+    """Answer the judge's requests, which are methods and their arguments, until it closes the connection."""
+    with suppress(ConnectionError):
+        process = _Process(connection, memory, setup)
         process.answer({})
-        while True:
-            request = connection.recv()
+        while request := connection.recv(LONGEST_MESSAGE):
+            method, arguments = pickle.loads(request)  # noqa: S301  from the judge
             try:
-                answer = process.load(request) if isinstance(request, Candidate) else process.call(request)
+                answer = getattr(process, method)(*arguments)
             except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
                 answer = _describe(error)
             process.answer(answer)
@@ -78,32 +78,30 @@ def _describe(error: BaseException) -> dict[str, Any]:
         texts = [*(diagnostic.message for diagnostic in error.diagnostics[:20]), error.log]
         message = texts[0] if len(texts) > 1 else message
     return {
-        "error": f"{kind}: {message.strip()}"[:_LONGEST_MESSAGE] if message else kind,
+        "error": f"{kind}: {message.strip()}"[:_LONGEST_TEXT] if message else kind,
         "is_compile": isinstance(error, CompileError) or kind in _COMPILE_ERRORS,
-        "diagnostics": [text[:_LONGEST_MESSAGE] for text in texts],
+        "diagnostics": [text[: _LONGEST_TEXT // len(texts)] for text in texts],
     }
 
 
 class _Process:
-    def __init__(self, setup: Setup, connection: Connection, memory: int) -> None:
-        self._layout, self._setup, self._connection = setup.layout, setup, connection
-        self._shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
-        self._arguments = self._shared[: setup.layout.arena]
+    def __init__(self, connection: socket.socket, memory: int, setup: Setup) -> None:
+        self._setup, self._connection = setup, connection
+        self._shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
+        self._arguments = self._shared[: setup.results[0].start]
         self._function: Callable[..., Any] = self._rehearse
         self._originals: dict[tuple[str, str], Any] = {}
-        self._device = host() if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flushes_l2)
-        self._arenas = torch.empty(2, setup.layout.arena, dtype=torch.uint8, device=setup.device)
+        self._device = HOST if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flushes_l2)
+        self._arenas = torch.empty(2, len(self._arguments), dtype=torch.uint8, device=setup.device)
 
     def answer(self, answer: dict[str, Any], dumps: Callable[..., str] = json.dumps) -> None:
         """Send an answer to the judge."""
-        self._connection.send_bytes(dumps(answer).encode())
+        self._connection.send(dumps(answer, ensure_ascii=False).encode(errors="replace"))
 
-    def load(self, candidate: Candidate) -> dict[str, Any]:
-        """Compile and load the candidate."""
-        data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-        data += self._setup.memory  # which it may still allocate; what CUDA only reserves does not count
-        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-        self._originals = _snapshot()
+    def load(self) -> dict[str, Any]:
+        """Compile and load the candidate, which is in a file."""
+        candidate: Candidate = pickle.loads(Path("candidate").read_bytes())  # noqa: S301  the judge wrote it
+        self._originals = _watched()
         self._function = (_load_text if candidate.kind in ("cuda", "torch") else _load_file)(candidate, self._setup)
         answer: dict[str, Any] = {"replaced": self._replaced()}
         with suppress(Exception):
@@ -111,38 +109,48 @@ class _Process:
         return answer
 
     def _replaced(self) -> list[str]:
-        now = _snapshot()
+        now = _watched()
         return [f"{o}.{n}" for (o, n), value in self._originals.items() if now.get((o, n)) is not value][:5]
 
-    def call(self, request: Call) -> dict[str, Any]:
-        """Call the candidate once, and copy the arguments and its results to the shared memory."""
-        device, arena = self._device, self._arenas[request.arena]
-        args = self._layout.arguments_in(arena, request.starts)
+    def call(self, kind: str, starts: tuple[int, ...], arena_number: int, delay_ms: int) -> dict[str, Any]:
+        """Call the candidate once, and copy the arguments and its results to the shared memory.
+
+        `measure` measures the call, and `rehearse` that of a function that computes nothing. `trace` finds out which
+        operators of torch are called. `delay` writes the inputs only after the candidate has launched its work, or
+        after `delay_ms` milliseconds.
+        """
+        device, arena = self._device, self._arenas[arena_number]
+        function = self._rehearse if kind == "rehearse" else self._function
+        run: Any = {"trace": _trace, "delay": partial(call_behind, delay_ms=delay_ms)}.get(kind, measure)
         device.use_stream()
-        if request.kind == "fake":
-            answer = {"operators": _operators_without_data(self._function, args)}
-            device.wait()
-            return answer
         device.clear(arena)  # a call that does not wait for its inputs sees nothing else
-        inputs = device.upload(self._arguments)
-        function = self._rehearse if request.kind == "rehearse" else self._function
-        run: Callable[..., Any] = partial(_trace, device) if request.kind == "trace" else device.measure
-        if request.kind == "delay":
-            run = partial(call_behind, device, request.delay_ms)
+        args, inputs = self._setup.arguments_in(arena, starts), device.upload(self._arguments)
         with torch.no_grad():
-            (returned, results), answer = run(lambda: device.copy(arena, inputs), lambda: (function(*args), arena))
+            write, call = lambda: device.copy(arena, inputs), lambda: (function(*args), arena)
+            (returned, results), answer = run(device, write, call)
             answer |= self._copy_results(returned)
             device.copy(self._arguments, results)
-        return {**answer, "replaced": self._replaced() if request.kind in ("trace", "delay") else []}
+        return {**answer, "replaced": self._replaced() if kind in ("trace", "delay") else []}
+
+    def call_without_data(self, starts: tuple[int, ...]) -> dict[str, Any]:
+        """Call the candidate with tensors that have no memory, which only operators of torch accept."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            args = self._setup.arguments_in(self._arenas[0], starts)
+            fakes = [torch.empty_like(v) if isinstance(v, torch.Tensor) else v for v in args]
+            _, names = operators_of(lambda: self._function(*fakes))
+        self._device.clock.wait()
+        return {"operators": sorted(names)}
 
     def _rehearse(self, *_: Any) -> list[Any]:
         """Return memory for results, in place of a candidate."""
-        types = ((spec.shape, getattr(torch, spec.dtype)) for spec in self._layout.results)
+        types = ((spec.shape, getattr(torch, spec.dtype)) for spec in self._setup.results)
         return [torch.empty(shape, dtype=dtype, device=self._setup.device) for shape, dtype in types]
 
     def _copy_results(self, returned: Any) -> dict[str, Any]:
         """Copy what the candidate returned to the shared memory. Return their number, and what is wrong with them."""
-        values, expected = [] if returned is None else tree_leaves(returned), self._layout.results
+        values, expected = [] if returned is None else tree_leaves(returned), self._setup.results
         if values and len(values) != len(expected):
             return {"problem": f"it returns {len(values)} results, and the reference {len(expected)}"}
         for number, (value, spec) in enumerate(zip(values, expected, strict=False)):
@@ -217,7 +225,7 @@ def import_file(path: Path, name: str) -> ModuleType:
 # ---- what a candidate might change -----------------------------------------------------------------------------------
 
 
-def _snapshot() -> dict[tuple[str, str], Any]:
+def _watched() -> dict[tuple[str, str], Any]:
     """Return the public functions and classes that a candidate might replace, by the names of owner and attribute."""
     found: dict[tuple[str, str], Any] = {}
     for name in _WATCHED:
@@ -233,9 +241,9 @@ def _snapshot() -> dict[tuple[str, str], Any]:
 
 def _trace(device: Device, write: Callable[[], object], call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
     write()
-    device.wait()
+    device.clock.wait()
     (returned, operators), everywhere = _operators_everywhere(lambda: operators_of(call))
-    device.wait()
+    device.clock.wait()
     return returned, {"operators": sorted(operators), "everywhere": sorted(everywhere)}
 
 
@@ -290,13 +298,3 @@ def _operators_everywhere(call: Callable[[], Any]) -> tuple[Any, frozenset[str]]
         result = call()
     large = (e for e in record.function_events if any(math.prod(shape) > 1 for shape in e.input_shapes if shape))
     return result, _families(event.name.removeprefix("aten::") for event in large)
-
-
-def _operators_without_data(function: Any, arguments: Sequence[Any]) -> list[str]:
-    """Call a function with tensors that have no memory, which only operators of torch accept. Return their names."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty_like(v) if isinstance(v, torch.Tensor) else v for v in arguments]
-        _, names = operators_of(lambda: function(*fakes))
-    return sorted(names)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from jitload.judging.verdict import Rejected
 
-_HEADER, _LONGEST = 4, 1 << 20  # bytes of the size before an answer, as `Connection.send_bytes` writes it; of an answer
+LONGEST_MESSAGE = 200_000  # bytes
 GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
 ALIGNMENT = 256
 
@@ -37,43 +37,24 @@ class TensorSpec(NamedTuple):
         return memory[start : start + self.size].view(getattr(torch, self.dtype)).view(self.shape)
 
 
-class Layout(NamedTuple):
-    """The shared memory: first the arguments, then the results that a candidate returns."""
+class Setup(NamedTuple):
+    """What a process needs before it gets a candidate.
+
+    In the shared memory, the arguments come before the results that a candidate returns.
+    """
 
     arguments: tuple[Any, ...]  # a `TensorSpec` for each tensor, or another value
     results: tuple[TensorSpec, ...]
-    arena: int  # bytes of all arguments
-    size: int
+    device: str
+    memory: int  # how many bytes the process may use
+    flushes_l2: bool
+    model_args: tuple[Any, ...]
+    seed: int  # of a model's weights
 
     def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
         """Return the arguments, with tensors that lie in `memory` at `starts`."""
         pairs = zip(self.arguments, starts, strict=True)
         return [spec.view(memory, start) if isinstance(spec, TensorSpec) else spec for spec, start in pairs]
-
-
-class Setup(NamedTuple):
-    """What a process needs before it gets a candidate."""
-
-    layout: Layout
-    device: str
-    memory: int
-    flushes_l2: bool
-    model_args: tuple[Any, ...]
-    seed: int  # of a model's weights
-
-
-class Call(NamedTuple):
-    """A request to call the candidate.
-
-    `measure` measures the call, and `rehearse` that of a function that computes nothing. `trace` finds out which
-    operators of torch are called, and `fake` which of them are called without any data. `delay` writes the inputs only
-    after the candidate has launched its work, or after `delay_ms` milliseconds.
-    """
-
-    starts: tuple[int, ...]  # where the tensors among the arguments begin
-    arena: int = 0  # the number of the memory in which they lie
-    kind: Literal["measure", "rehearse", "trace", "delay", "fake"] = "measure"
-    delay_ms: int = 0
 
 
 class Answer(NamedTuple):
@@ -94,30 +75,23 @@ class Answer(NamedTuple):
     seen_us: float = 0.0  # how long the answer took by the judge's clock
 
 
-def take_answer(received: bytearray) -> Answer | None:
-    """Remove the first answer from what a process has sent, and return it, or None if it is not complete."""
-    size = int.from_bytes(received[:_HEADER], "big")
-    if len(received) >= _HEADER and size > _LONGEST:
-        raise not_an_answer()
-    if len(received) < _HEADER + size:
-        return None
+def read_answer(data: bytes) -> Answer:
+    """Return the answer that a process has sent. Reject a candidate that has sent something else."""
     try:
-        fields = json.loads(received[_HEADER : _HEADER + size])
-        answer = Answer(**{name: _as_field(value, Answer._field_defaults[name]) for name, value in fields.items()})
-    except (ValueError, RecursionError, AttributeError, KeyError, OverflowError) as error:
-        raise not_an_answer() from error
-    del received[: _HEADER + size]
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
+        answer = Answer(**fields)
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        raise not_an_answer() from None
+    if not all(map(_is_valid, answer, Answer())):
+        raise not_an_answer()
     return answer
 
 
-def _as_field(value: Any, default: Any) -> Any:
-    """Return a value of JSON as that of a field, if it has the right type. Numbers must be finite and not negative."""
-    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(text, str) for text in value):
-        return tuple(value)
-    is_of_type = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
-    if not is_of_type or not (isinstance(value, str) or 0 <= value < math.inf):
-        raise ValueError(value)
-    return type(default)(value)
+def _is_valid(value: Any, default: Any) -> bool:
+    """Return whether a value has the type of its default. Numbers must be finite, and are not negative."""
+    if isinstance(value, tuple):
+        return isinstance(default, tuple) and all(isinstance(text, str) for text in value)
+    return type(value) is type(default) and (isinstance(value, str) or value == default or 0 <= value < math.inf)
 
 
 def not_an_answer() -> Rejected:

@@ -6,7 +6,6 @@ The functions of torch and of the driver are kept in local variables, because a 
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_map
 
-from jitload.measuring.clocks import CudaClock
+from jitload.measuring.clocks import HOST_CLOCK, Clock, CudaClock
 
 _Call = Callable[[], Any]
 
@@ -23,20 +22,27 @@ _Call = Callable[[], Any]
 class Device(NamedTuple):
     """What a candidate's process does with the host, where work is done when a call returns, or with a GPU."""
 
+    clock: Clock
     copy: Callable[[Any, Any], object]  # the bytes of the second tensor to the first one
-    upload: Callable[[Any], Any]  # return a copy of shared memory
-    # Call the second function, for which the first one writes the inputs. Return its result, and the times.
-    measure: Callable[[_Call, _Call], tuple[Any, dict[str, float]]]
-    # Make the default stream the current one, fill memory with zeros, keep the stream busy, and wait for all streams.
+    upload: Callable[[Any], Any] = lambda memory: memory  # return a copy of shared memory
+    # Make the default stream the current one, fill memory with zeros, reset the L2 cache, and keep the stream busy.
     use_stream: Callable[[], object] = lambda: None
     clear: Callable[[Any], object] = lambda _: None
+    reset: Callable[[], object] = lambda: None
     delay: Callable[[int], object] = lambda _: None
-    wait: Callable[[], object] = lambda: None
     is_busy: Callable[[], bool] = lambda: True  # whether a delay goes on, and work that was launched now is done
     copies: Callable[[Any], Any] = lambda values: values  # of the tensors among some values
 
 
-def call_behind(device: Any, delay_ms: int, write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
+def measure(device: Device, write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
+    """Call a function whose inputs `write` writes. Return its results, and the times."""
+    results: list[Any] = []
+    device.reset()
+    elapsed, late = device.clock.time_once(write, lambda: results.append(call()))
+    return results[0], {"us": elapsed, "late_us": max(0.0, late)}
+
+
+def call_behind(device: Any, write: _Call, call: _Call, *, delay_ms: int) -> tuple[Any, dict[str, Any]]:
     """Call a function whose inputs are written only when it has launched its work, unless it waits for them.
 
     The device is kept busy until then. Work that does not wait for the current stream is done before the inputs are
@@ -51,24 +57,15 @@ def call_behind(device: Any, delay_ms: int, write: _Call, call: _Call) -> tuple[
     device.use_stream()  # the candidate may have chosen another one
     copies = device.copies(returned)
     is_ordered = device.is_busy()
-    device.wait()
+    device.clock.wait()
     return copies, {"is_ordered": is_ordered}
 
 
-def host() -> Device:
-    """Return the host."""
-    now = time.perf_counter_ns
+def _copy_on_host(target: Any, source: Any) -> None:  # with one thread: torch's would take time from the candidate's
+    ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
 
-    def copy(target: Any, source: Any) -> None:  # with one thread: torch's would take time from the candidate's
-        ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
 
-    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, float]]:
-        write()
-        start = now()
-        result = call()
-        return result, {"us": (now() - start) / 1000}
-
-    return Device(copy=copy, upload=lambda memory: memory, measure=measure)
+HOST = Device(HOST_CLOCK, _copy_on_host)
 
 
 def gpu(name: str, *, flushes_l2: bool) -> Device:
@@ -86,14 +83,11 @@ def gpu(name: str, *, flushes_l2: bool) -> Device:
     rate = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
     cycles_per_ms = driver.cuDeviceGetAttribute(rate, driver.cuDeviceGet(number)[1])[1]  # in kHz
     end_of_delay, other_stream = driver.cuEventCreate(2)[1], driver.cuStreamCreate(1)[1]  # untimed; non-blocking
-    word, reset = driver.cuMemAlloc(4)[1], driver.cuCtxResetPersistingL2Cache
+    word = driver.cuMemAlloc(4)[1]
 
-    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, float]]:
-        results: list[Any] = []
+    def reset() -> None:
         clock.wait()
-        reset()
-        elapsed, late = clock.time_once(write, lambda: results.append(call()))
-        return results[0], {"us": elapsed, "late_us": max(0.0, late)}
+        driver.cuCtxResetPersistingL2Cache()
 
     def delay(delay_ms: int) -> None:
         sleep(delay_ms * cycles_per_ms)
@@ -105,13 +99,13 @@ def gpu(name: str, *, flushes_l2: bool) -> Device:
         return bool(driver.cuEventQuery(end_of_delay)[0] == driver.CUresult.CUDA_ERROR_NOT_READY)
 
     return Device(
+        clock,
         copy=lambda target, source: target.copy_(source),
         upload=lambda memory: memory.to(name),
-        measure=measure,
         use_stream=lambda: set_stream(**stream_facts),
         clear=lambda memory: memory.zero_(),  # zeros are valid as indices, too
+        reset=reset,
         delay=delay,
-        wait=clock.wait,
         is_busy=is_busy,
         copies=lambda values: tree_map(lambda v: v.clone() if type(v) in plain else v, values),
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
-from collections import Counter
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -17,9 +18,9 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
-from jitload.judging.connection import Answer, Call, Setup
+from jitload.judging.connection import Answer
 from jitload.judging.problem import Case, Problem, read_source
-from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes, TemplateDiedError
+from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes
 from jitload.judging.verdict import Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance
@@ -45,7 +46,6 @@ class _Limits(NamedTuple):
     seconds: float
     allow_torch: bool
     remember: bool
-    flushes_l2: bool
 
 
 class Judge:
@@ -106,11 +106,10 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        self._limits = _Limits(timeout, seconds, allow_torch, remember, flush_l2)
-        source = read_source(reference, inputs)
-        problem = self._problem = Problem(source, outputs, Tolerance(rtol, atol))
-        self._setup = Setup(problem.layout, problem.device, size, flush_l2, source.model_args, source.seed)
-        self._hangs = find_cache_dir(read_settings()) / ".hangs.json"
+        self._limits = _Limits(timeout, seconds, allow_torch, remember)
+        self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol))
+        self._problem.setup = self._problem.setup._replace(memory=size, flushes_l2=flush_l2)
+        self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes: Processes | None = None
         self._lock = threading.Lock()
 
@@ -122,7 +121,7 @@ class Judge:
         """End all processes of the judge."""
         with self._lock:
             if self._processes:
-                self._processes.close()
+                self._end_processes()
             self._processes = None
 
     __exit__ = close
@@ -130,7 +129,9 @@ class Judge:
     def _start(self) -> Processes:
         with self._lock:
             if self._processes is None:
-                self._processes = Processes(self._setup)
+                self._processes = Processes(self._problem.setup)
+                self._end_processes = weakref.finalize(self, self._processes.close)
+                self._end_processes.atexit = False  # they end with this process, and not with a fork of it
             return self._processes
 
     def run(self, candidate: Any, functions: Any = None, **options: Any) -> Verdict:
@@ -150,47 +151,36 @@ class Judge:
         Raises:
             JitLoadError: An argument is invalid, or the judge's own processes have died.
         """
-        chosen = make_candidate(
-            candidate, self._problem.source.functions if functions is None else functions, **options
-        )
-        known = self._read_hangs().get(self._digest(chosen), 0.0) if self._limits.remember else 0.0
-        if known >= self._limits.timeout:
-            reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
-            return Verdict(name=chosen.name, stage="hang", reason=reason)
-        started = time.monotonic()
-        try:
-            facts = self._try(chosen, self._start())
-        except TemplateDiedError:  # perhaps because of another candidate, so it is judged with a template of its own
-            with closing(Processes(self._setup)) as alone:
-                facts = self._try(chosen, alone, is_alone=True)
-        return Verdict(name=chosen.name, seconds=time.monotonic() - started, **facts)
+        functions = self._problem.source.functions if functions is None else functions
+        return self._judge(make_candidate(candidate, functions, **options))
 
-    def _try(self, candidate: Candidate, processes: Processes, *, is_alone: bool = False) -> dict[str, Any]:
-        """Return the attributes of the verdict."""
+    def _judge(self, candidate: Candidate) -> Verdict:
+        timeout, remember = self._limits.timeout, self._limits.remember
+        facts = repr((*candidate[1:], self._problem.setup[:3]))  # all but the name
+        hang, known = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}", 0.0
+        with suppress(OSError, ValueError, RecursionError):
+            known = float(str(load_json(hang)))
+        if remember and known >= timeout:
+            reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
+            return Verdict(name=candidate.name, stage="hang", reason=reason)
+        started = time.monotonic()
+        process, verdict = self._try(candidate, self._start())
+        if process.is_lost:  # perhaps because of another candidate, so it is judged with a template of its own
+            with closing(Processes(self._problem.setup)) as alone:
+                process, verdict = self._try(candidate, alone)
+        if process.stage == "start":
+            raise JitLoadError(f"a candidate cannot be judged: {verdict['reason']}:\n{process.output}")
+        if remember and verdict["stage"] == "hang" and process.stage == "launch":
+            save_json(hang, timeout)
+        return Verdict(name=candidate.name, output=process.output, seconds=time.monotonic() - started, **verdict)
+
+    def _try(self, candidate: Candidate, processes: Processes) -> tuple[CandidateProcess, dict[str, Any]]:
+        """Return the process of a candidate, which has ended, and attributes of the verdict."""
         process = processes.take()
         try:
-            facts = _Trial(self._problem, self._limits, candidate, process).facts()
-            process.end()
-        except TemplateDiedError as error:
-            if not is_alone or process.stage == "start":
-                raise
-            facts = process.rejection(f"ends its parent: {error.message()}").facts
+            return process, _Trial(self._problem, self._limits, candidate, process).verdict()
         finally:
-            with suppress(TemplateDiedError):
-                process.end()
-        if self._limits.remember and facts["stage"] == "hang" and process.stage == "launch":
-            with self._lock:
-                save_json(self._hangs, {**self._read_hangs(), self._digest(candidate): self._limits.timeout})
-        return {**facts, "output": process.output()}
-
-    def _digest(self, candidate: Candidate) -> str:
-        return candidate.digest(self._problem.device, self._problem.layout)
-
-    def _read_hangs(self) -> dict[str, float]:
-        """Return how long candidates that hung were waited for, by their digests."""
-        with suppress(OSError, ValueError, RecursionError, AttributeError):
-            return {key: known for key, known in load_json(self._hangs).items() if isinstance(known, int | float)}
-        return {}
+            process.end()
 
     def map(
         self,
@@ -216,12 +206,13 @@ class Judge:
         if isinstance(candidates, str | bytes | Mapping):
             raise JitLoadError(f"candidates must be an iterable of candidates, got {type(candidates).__name__}")
         functions = self._problem.source.functions if functions is None else functions
-        made = [make_candidate(candidate, functions) for candidate in candidates]
+        items = [item if isinstance(item, Mapping) else {"candidate": item} for item in candidates]
+        made = [make_candidate(**{"candidate": None, "functions": functions, **item}) for item in items]
         if executor is not None:
             futures = [executor.submit(_judge_elsewhere, self._token, self._arguments, one) for one in made]
             return _in_order(futures, None, is_shown=progress)
         threads = ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), thread_name_prefix="jitload-judge")
-        return _in_order([threads.submit(self.run, one) for one in made], threads, is_shown=progress)
+        return _in_order([threads.submit(self._judge, one) for one in made], threads, is_shown=progress)
 
 
 def _in_order(futures: list[Future[Verdict]], threads: Executor | None, *, is_shown: bool) -> Iterator[Verdict]:
@@ -240,21 +231,15 @@ def _in_order(futures: list[Future[Verdict]], threads: Executor | None, *, is_sh
 
 
 _judges: dict[str, Judge] = {}  # of a worker of an executor, the last used one last
-_users: Counter[str] = Counter()
 _judges_lock = threading.Lock()
 
 
 def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candidate) -> Verdict:
     with _judges_lock:
         judge = _judges[token] = _judges.pop(token) if token in _judges else Judge(**arguments)
-        for old in [old for old in _judges if not _users[old]][:-_KEPT_JUDGES]:
-            _judges.pop(old).close()
-        _users[token] += 1
-    try:
-        return judge.run(candidate)
-    finally:
-        with _judges_lock:
-            _users[token] -= 1
+        for old in [*_judges][:-_KEPT_JUDGES]:
+            del _judges[old]  # its processes end when nothing uses it
+    return judge._judge(candidate)  # noqa: SLF001
 
 
 # ---- one candidate ---------------------------------------------------------------------------------------------------
@@ -267,18 +252,14 @@ class _Trial:
         self._problem, self._limits, self._candidate, self._process = problem, limits, candidate, process
         self._starts, self._calls = problem.starts(), 0
 
-    def facts(self) -> dict[str, Any]:
-        """Return the attributes of the verdict."""
-        process, limits = self._process, self._limits
+    def verdict(self) -> dict[str, Any]:
+        """Return attributes of the verdict."""
         try:
-            process.prepare(self._starts)
-        except Rejected as rejection:
-            raise JitLoadError(f"a candidate cannot be judged: {rejection}:\n{process.output()}") from None
-        try:
+            self._null_late_us = self._process.prepare(self._starts)
             stage = "compile" if self._candidate.kind in ("cuda", "torch") else "load"
-            process.begin(stage, max(limits.timeout, START_S))
-            registers = self._ask(self._candidate).registers
-            process.begin("launch", limits.timeout)
+            self._process.begin(stage, max(self._limits.timeout, START_S))
+            registers = self._checked(self._process.load(self._candidate)).registers
+            self._process.begin("launch", self._limits.timeout)
             return {"stage": "ok", "registers": registers or None, **self._run()}
         except Rejected as rejection:
             return rejection.facts
@@ -286,15 +267,18 @@ class _Trial:
     def _run(self) -> dict[str, float]:
         """Call the candidate in all ways. Return its time and that of the reference."""
         answer, _ = self._call("trace")
-        self._check_operators((*answer.operators, *answer.everywhere))
+        shared = self._shared_operators((*answer.operators, *answer.everywhere))
+        if shared and shared == self._problem.operators:
+            reason = "it computes the result with the operators of torch of the reference"
+            raise Rejected("cheat", f"{reason}: {', '.join(sorted(shared))}")
         self._check_order()
         self._call()
         times = self._measure() if self._limits.seconds else {}
-        self._check_operators(answer.operators, is_last=True)
+        self._check_own_work(answer)
         return times
 
-    def _ask(self, request: Candidate | Call) -> Answer:
-        answer = self._process.ask(request)
+    def _checked(self, answer: Answer) -> Answer:
+        """Return an answer, unless it is a reason to reject the candidate."""
         if answer.error:
             is_memory = OUT_OF_MEMORY.search(answer.error)
             stage = "compile" if answer.is_compile else "memory" if is_memory else self._process.stage
@@ -303,13 +287,13 @@ class _Trial:
             raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
         return answer
 
-    def _call(self, kind: Any = "measure", delay_ms: int = 0, clock: Clock = HOST_CLOCK) -> tuple[Answer, Case]:
+    def _call(self, kind: str = "measure", delay_ms: int = 0, clock: Clock = HOST_CLOCK) -> tuple[Answer, Case]:
         """Call the candidate with new inputs, and check all that it did. `clock` measures the reference."""
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
         starts = self._problem.starts() if self._calls % 2 else self._starts
         case = self._problem.new_case(shared, starts, clock)
-        answer = self._ask(Call(case.starts, self._calls % 2, kind, delay_ms))
+        answer = self._checked(self._process.ask("call", kind, case.starts, self._calls % 2, delay_ms))
         received = shared.clone()  # which no process can change while it is compared
         self._problem.check(case, received, answer, self._candidate.name)
         return answer, case
@@ -324,39 +308,39 @@ class _Trial:
             if answer.is_ordered:
                 return
 
-    def _check_operators(self, names: tuple[str, ...], *, is_last: bool = False) -> None:
-        """Reject a candidate that calls all operators of torch that the reference calls.
+    def _shared_operators(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the operators of torch that the reference calls, too, if the candidate must not."""
+        may_call = self._limits.allow_torch or self._candidate.kind not in ("python", "torch")
+        return frozenset() if may_call else self._problem.operators & {*names}
 
-        If `is_last` is true, reject one that calls some of them and computes nothing itself. It can also be called with
-        tensors that have no data. This must be the last call, because it may end the process.
+    def _check_own_work(self, answer: Answer) -> None:
+        """Reject a candidate that calls operators of torch as the reference does, and computes nothing itself.
+
+        It can also be called with tensors that have no data. This may end the process, so it must be the last call.
         """
-        right = self._problem.operators
-        common = right & {*names}
-        if self._candidate.kind not in ("python", "torch") or self._limits.allow_torch or not common:
+        shared = self._shared_operators(answer.operators)
+        if not shared or any("." in name for name in answer.operators):
             return
-        listed = ", ".join(sorted(common))
-        if common == right:
-            raise Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
-        if is_last and not any("." in name for name in names):
-            called: tuple[str, ...] = ()
-            self._process.left_s = min(self._process.left_s, _FAKE_S)
-            with suppress(Rejected):
-                called = self._ask(Call(self._starts, kind="fake")).operators
-            if called == names:
-                reason = "it computes nothing but with operators of torch, as the reference does"
-                raise Rejected("cheat", f"{reason}: {listed}")
+        self._process.left_s = min(self._process.left_s, _FAKE_S)
+        try:
+            called = self._checked(self._process.ask("call_without_data", self._starts)).operators
+        except Rejected:
+            return
+        if called == answer.operators:
+            reason = "it computes nothing but with operators of torch, as the reference does"
+            raise Rejected("cheat", f"{reason}: {', '.join(sorted(shared))}")
 
     def _measure(self) -> dict[str, float]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
         samples: list[tuple[Answer, Case]] = []
-        with _measuring, self._problem.clock(flushes_l2=self._limits.flushes_l2) as clock:
+        with _measuring, self._problem.clock() as clock:
             end = time.monotonic() + self._limits.seconds
             while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
                 samples.append(self._call(clock=clock))
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
         typical, late = (median(getattr(answer, name) for answer, _ in samples) for name in ("us", "late_us"))
-        late -= self._process.null_late_us
+        late -= self._null_late_us
         if late > _LATE_US + _LATE_SHARE * typical:
             reason = f"its work goes on in other streams, for {late:.1f} µs after the call of {typical:.1f} µs"
             raise Rejected("cheat", reason)

@@ -19,7 +19,7 @@ from jitload.judging.connection import (
     ALIGNMENT,
     GUARD,
     Answer,
-    Layout,
+    Setup,
     TensorSpec,
     bytes_of,
     kind_of,
@@ -87,7 +87,7 @@ class Problem:
             self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
         if source.is_model and not is_chosen:
             self._tolerance = self._find_tolerance(results)
-        self.layout = _make_layout(args, expected)
+        self.setup = Setup(*_specs(args, expected), self.device, 0, True, source.model_args, source.seed)
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
@@ -114,11 +114,11 @@ class Problem:
                 "random numbers, without setting a seed"
             )
 
-    def clock(self, *, flushes_l2: bool) -> AbstractContextManager[Clock]:
+    def clock(self) -> AbstractContextManager[Clock]:
         """Return a context manager with a clock that measures the reference."""
         if self.device == "cpu":
             return nullcontext(HOST_CLOCK)
-        return cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=flushes_l2)
+        return cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=self.setup.flushes_l2)
 
     def _run(self, args: Sequence[Any], clock: Clock = HOST_CLOCK) -> tuple[list[Any], float]:
         """Call the reference. Return what it returns, or its outputs, and how long it took by the clock."""
@@ -178,34 +178,32 @@ class Problem:
     def starts(self) -> tuple[int, ...]:
         """Return random places for the tensors among the arguments."""
         places = range(GUARD, 2 * GUARD, ALIGNMENT)
-        specs = self.layout.arguments
+        specs = self.setup.arguments
         return tuple(s.start + secrets.choice(places) if isinstance(s, TensorSpec) else 0 for s in specs)
 
     def _places(self, starts: tuple[int, ...]) -> Iterator[tuple[int, TensorSpec, slice]]:
         """Yield the positions of the tensors among the arguments, and where they lie in the shared memory."""
-        for number, (spec, start) in enumerate(zip(self.layout.arguments, starts, strict=True)):
+        for number, (spec, start) in enumerate(zip(self.setup.arguments, starts, strict=True)):
             if isinstance(spec, TensorSpec):
                 yield number, spec, slice(start, start + spec.size)
 
     def new_case(self, shared: Any, starts: tuple[int, ...], clock: Clock = HOST_CLOCK) -> Case:
         """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
         args = self._new_args()
-        for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
-            if not isinstance(spec, TensorSpec):
-                if hasattr(arg, "shape") or arg != spec:
-                    raise JitLoadError(f"inputs= returned {arg!r} for {name!r}, and {spec!r} before")
-            elif (spec.dtype, spec.shape) != kind_of(arg):
-                raise JitLoadError(f"inputs= must return tensors of the same shapes; {name!r} differs")
+        for name, spec, right in zip(self._names, _specs(args, ())[0], self.setup.arguments, strict=True):
+            if spec != right:
+                raise JitLoadError(f"inputs= must always return the same shapes and numbers; {name!r} differs")
         noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
         shared.copy_(noise.repeat(shared.numel() // _NOISE + 1)[: shared.numel()])
-        sent = shared[: self.layout.arena].clone()
+        arena = shared[: self.setup.results[0].start]
+        sent = arena.clone()
         for number, spec, place in self._places(starts):
             if number not in self._poisoned:
                 sent[place].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
                 sent[place].bitwise_and_(1)
         expected, elapsed = self._run(args, clock)
-        shared[: self.layout.arena].copy_(sent)  # a process that knew them earlier could be done when its time begins
+        arena.copy_(sent)  # a process that knew them earlier could be done when its time begins
         return Case(starts, sent, expected, elapsed)
 
     def check(self, case: Case, shared: Any, answer: Answer, name: str) -> None:
@@ -217,9 +215,9 @@ class Problem:
             raise not_an_answer()
         if not answer.returned and not self.outputs:
             raise Rejected("wrong", "it returns None, and the reference returns its results")
-        results = [(f"result {n}", spec.view(shared, spec.start)) for n, spec in enumerate(self.layout.results)]
+        results = [(f"result {n}", spec.view(shared, spec.start)) for n, spec in enumerate(self.setup.results)]
         if not answer.returned:
-            arguments = self.layout.arguments_in(shared, case.starts)
+            arguments = self.setup.arguments_in(shared, case.starts)
             results = [(self._names[number], arguments[number]) for number in self.outputs]
         try:
             for (label, result), expected in zip(results, case.expected, strict=True):
@@ -248,7 +246,8 @@ def _argument_names(reference: Any, count: int) -> tuple[str, ...]:
     return tuple(f"argument {number}" for number in range(count))
 
 
-def _make_layout(args: Sequence[Any], results: Sequence[Any]) -> Layout:
+def _specs(args: Sequence[Any], results: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[TensorSpec, ...]]:
+    """Return how arguments and results lie in the shared memory, one after another."""
     specs: list[Any] = []
     end = 0
     for value in (*args, *results):
@@ -256,8 +255,7 @@ def _make_layout(args: Sequence[Any], results: Sequence[Any]) -> Layout:
         if isinstance(value, torch.Tensor):
             specs[-1] = TensorSpec(*kind_of(value), value.numel() * value.element_size(), end)
             end = specs[-1].end
-    arguments, results = tuple(specs[: len(args)]), tuple(specs[len(args) :])
-    return Layout(arguments, results, results[0].start, end)
+    return tuple(specs[: len(args)]), tuple(specs[len(args) :])
 
 
 def _check_dense(function: str, values: Sequence[Any]) -> None:

@@ -17,6 +17,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from jitload.building.child_process import answer_questions
 
@@ -24,14 +25,15 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
 _CLEAN_UP_S = 5.0
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # a variable of torch
-_CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
+_SOCKET, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
 _libc = ctypes.CDLL(None)
 
 
 def serve(parent: int, control: int, root: str) -> None:
-    """Answer the requests of the process `parent`: 0 for a new process, or the id of one to end.
+    """Answer the questions of the process `parent`.
 
-    Each process gets a directory in `root`. When the parent ends, so do all processes.
+    A question is the directory and the setup of a new process, whose id is the answer, or the id of a process to end.
+    When the parent ends, so do all processes.
     """
     from jitload.cuda import isolated
 
@@ -40,19 +42,23 @@ def serve(parent: int, control: int, root: str) -> None:
     os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler would print to a candidate's output
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
-    descriptors = socket.socket(fileno=control)
-    running: dict[int, str] = {}  # processes and their directories
+    running: set[int] = set()
 
-    def answer(pid: int) -> int:
-        if pid:
-            return _end(pid, running)
-        directory = tempfile.mkdtemp(dir=root)
-        running[pid := _fork(directory, descriptors)] = directory
+    def answer(question: Any) -> int:
+        if isinstance(question, int):
+            return _end(question, running)
+        _, descriptors, _, _ = socket.recv_fds(control_socket, 1, 3)
+        if (pid := os.fork()) == 0:
+            _run(*question, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        running.add(pid)
         return pid
 
     _import_modules()
     _end_nvml()
-    answer_questions(answer, parent=parent)
+    with socket.socket(fileno=control) as control_socket:
+        answer_questions(answer, parent=parent)
     for pid in [*running]:
         _end(pid, running)
     shutil.rmtree(root, ignore_errors=True)
@@ -86,31 +92,17 @@ def _end_nvml() -> None:
             pass
 
 
-def _fork(directory: str, control: socket.socket) -> int:
-    """Start a process with the descriptors that the judge has sent, and return its id."""
-    _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
-    pid = os.fork()
-    if pid == 0:
-        _run(directory, *descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return pid
-
-
-def _end(pid: int, running: dict[int, str]) -> int:
+def _end(pid: int, running: set[int]) -> int:
     """Kill a process and all that it has started, and return its status."""
-    directory = running.pop(pid)
-    for kill in (os.killpg, os.kill):  # before it has a group of its own, there is only the process
-        with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
+    running.remove(pid)
+    os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     deadline = time.monotonic() + _CLEAN_UP_S
-    while (orphans := children_of("self") - {*running}) and time.monotonic() < deadline:
+    while (orphans := children_of("self") - running) and time.monotonic() < deadline:
         for orphan in orphans:
             os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
         for orphan in orphans:
             os.waitpid(orphan, 0)
-    shutil.rmtree(directory, ignore_errors=True)
     return status
 
 
@@ -122,15 +114,13 @@ def children_of(pid: int | str) -> set[int]:
     return set()  # it has ended
 
 
-def _run(directory: str, connection: int, memory: int, output: int) -> None:
+def _run(directory: str, setup: Any, *descriptors: int) -> None:
     """Run the new process, and never return."""
     try:
-        _prepare(directory, connection, memory, output)
-        from multiprocessing.connection import Connection
-
+        _prepare(directory, *descriptors)
         from jitload.judging.child import serve_candidate
 
-        serve_candidate(Connection(_CONNECTION), memory=_MEMORY)
+        serve_candidate(socket.socket(fileno=_SOCKET), _MEMORY, setup)
     except BaseException:  # noqa: BLE001  the judge shows the output
         traceback.print_exc()
         sys.stderr.flush()
@@ -149,9 +139,9 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for number, source in enumerate((null, output, output)):
         os.dup2(source, number)
-    os.dup2(connection, _CONNECTION, inheritable=False)
+    os.dup2(connection, _SOCKET, inheritable=False)
     os.dup2(memory, _MEMORY, inheritable=False)
-    os.closerange(3, _CONNECTION)
+    os.closerange(3, _SOCKET)
     del os.environ[_ASKS_NVML]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError
 
@@ -75,45 +74,31 @@ class Rejected(Exception):  # noqa: N818  a verdict, not an error
         self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A text to judge."""
 
     name: str
     source: str
     kind: Kind
-    functions: Any = None  # of `load_inline`, or the keywords of `load_triton` by names
-    function: str = ""  # the one to call, or "" for the only one
-    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments of `load_inline`
-
-    def digest(self, *context: object) -> str:
-        """Return a digest of the text, of how it is called, and of the context."""
-        parts = (self.source, repr(self.functions), self.function, repr(sorted(self.options.items())), *context)
-        return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+    functions: Any  # of `load_inline`, or the keywords of `load_triton` by names
+    function: str  # the one to call, or "" for the only one
+    options: Mapping[str, Any]  # other arguments of `load_inline`
 
 
-def make_candidate(item: Any, functions: Any = None, **options: Any) -> Candidate:
-    """Return the candidate for a text, a path, or a mapping with the keywords of `Judge.run`."""
-    if isinstance(item, Candidate):
-        return item
-    if isinstance(item, Mapping):
-        fields = {"functions": functions, **options, **item}
-        if "candidate" not in fields:
-            raise JitLoadError(f"a candidate has no key 'candidate' with its text or path; its keys are {[*item]}")
-        return make_candidate(fields.pop("candidate"), fields.pop("functions"), **fields)
-    if isinstance(item, Path):
+def make_candidate(
+    candidate: Any, functions: Any = None, *, name: str = "", function: str = "", **options: Any
+) -> Candidate:
+    """Return the candidate for the arguments of `Judge.run`."""
+    if not isinstance(candidate, str | Path):
+        raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
+    source = str(candidate)
+    if isinstance(candidate, Path):
         try:
-            source = item.read_text(encoding="utf-8")
+            source = candidate.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise JitLoadError(f"the candidate {item} cannot be read as text: {error}") from error
-        options.setdefault("name", item.stem)
-    elif isinstance(item, str):
-        source = item
-    else:
-        raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(item).__name__}")
-    name, function = str(options.pop("name", "candidate")), str(options.pop("function", ""))
-    kind = _kind(source, functions)
-    return Candidate(name=name, source=source, kind=kind, functions=functions, function=function, options=options)
+            raise JitLoadError(f"the candidate {candidate} cannot be read as text: {error}") from error
+        name = name or candidate.stem
+    return Candidate(name or "candidate", source, _kind(source, functions), functions, function, options)
 
 
 def _kind(source: str, functions: Any) -> Kind:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from jitload.cuda.bindings import check_driver, import_bindings
@@ -60,10 +60,10 @@ class CpuClock:
         if sample.restore:
             sample.restore()
         call = sample.call
-        start = time.perf_counter_ns()
+        start = perf_counter_ns()
         for _ in range(sample.launches):
             call()
-        return (time.perf_counter_ns() - start) / sample.launches / 1000
+        return (perf_counter_ns() - start) / sample.launches / 1000
 
     time_host = time
 
@@ -140,7 +140,7 @@ class CudaClock:
         driver older than CUDA 12.5.
         """
         driver, (start, stop, end_of_all, end) = self._driver, self._events
-        began = time.perf_counter_ns()
+        began = perf_counter_ns()
         self._stay_busy(self._once_us)
         refresh()
         if self._flushes_l2:
@@ -151,7 +151,7 @@ class CudaClock:
         if sees_all := self.driver >= _RECORDS_CONTEXTS:
             _checked(driver.cuCtxRecordEvent(self._context, end_of_all))
             _checked(driver.cuEventRecord(end, self._stream))  # after it, or an idle device would seem to work on
-        self._once_us = (time.perf_counter_ns() - began) / 1000
+        self._once_us = (perf_counter_ns() - began) / 1000
         self.wait()
         return self._elapsed(start, stop), self._elapsed(end, end_of_all) if sees_all else 0.0
 
@@ -160,9 +160,9 @@ class CudaClock:
         if sample.restore:
             sample.restore()
         self.wait()
-        start = time.perf_counter_ns()
+        start = perf_counter_ns()
         sample.call()
-        return (time.perf_counter_ns() - start) / 1000
+        return (perf_counter_ns() - start) / 1000
 
     def batch(self, once_us: float, host_us: float) -> int:
         """Return the number of calls for one sample, given the time of one call and that until it returns to Python.

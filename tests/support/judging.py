@@ -17,9 +17,9 @@ from jitload.judging.judge import Judge
 class SharedTemplate(processes.Template):
     """A process that stays for the next judge."""
 
-    def close(self) -> None:
+    def end(self) -> None:
         if not self.is_alive():
-            super().close()
+            super().end()
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def one_template(*templates: SharedTemplate) -> Iterator[None]:
         for judge in judge_module._judges.values():  # of the executor
             judge.close()
     for template in started[-1:]:
-        processes.Template.close(template)
+        processes.Template.end(template)
 
 
 @pytest.fixture(scope="session")
