@@ -193,7 +193,7 @@ def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
         begin(process, stage, limit_s)
 
     monkeypatch.setattr(processes.CandidateProcess, "begin", note)
-    monkeypatch.setattr(judge, "_limits", judge._limits._replace(timeout=50))
+    monkeypatch.setattr(judge._problem, "setup", judge._problem.setup._replace(timeout=50))
     assert judge.run(RIGHT).ok
     assert judge.run(ADD.replace("1.0f", "one"), LAUNCH).stage == "compile"
     assert [s for s in stages if s[0] != "start"] == [("load", 120), ("launch", 50), ("compile", 120)]
@@ -322,7 +322,7 @@ def test_answers_that_compile_with_torch(patient):
 
 
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
-    monkeypatch.setattr(hasty, "_limits", hasty._limits._replace(remember=True))
+    monkeypatch.setattr(hasty._problem, "setup", hasty._problem.setup._replace(remember=True))
     monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache")
     monkeypatch.setattr(judge_module, "START_S", 4)
     assert hasty.run("import time\ntime.sleep(99)").reason == "its process is not done after 4 s while it was loaded"

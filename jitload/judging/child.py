@@ -229,10 +229,8 @@ def _watched() -> dict[tuple[str, str], Any]:
     """Return the public functions and classes that a candidate might replace, by the names of owner and attribute."""
     found: dict[tuple[str, str], Any] = {}
     for name in _WATCHED:
-        owner: Any = sys.modules.get(name)
-        if owner is None:
-            module, _, attribute = name.rpartition(".")
-            owner = getattr(sys.modules.get(module), attribute, None)
+        module, _, attribute = name.rpartition(".")
+        owner: Any = sys.modules.get(name) or getattr(sys.modules.get(module), attribute, None)
         owners = reversed(owner.__mro__[:-1]) if isinstance(owner, type) else [owner] if owner else []
         for names in map(vars, owners):
             found.update(((name, a), value) for a, value in names.items() if callable(value) and not a.startswith("__"))

@@ -38,7 +38,7 @@ class TensorSpec(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a process needs before it gets a candidate.
+    """What a candidate's process needs beforehand, and from `memory` on, how it is judged, as for `Judge`.
 
     In the shared memory, the arguments come before the results that a candidate returns.
     """
@@ -46,10 +46,14 @@ class Setup(NamedTuple):
     arguments: tuple[Any, ...]  # a `TensorSpec` for each tensor, or another value
     results: tuple[TensorSpec, ...]
     device: str
-    memory: int  # how many bytes the process may use
-    flushes_l2: bool
     model_args: tuple[Any, ...]
     seed: int  # of a model's weights
+    memory: int = 0  # in bytes
+    timeout: float = 0.0
+    seconds: float = 0.0
+    flushes_l2: bool = True
+    allow_torch: bool = False
+    remember: bool = True
 
     def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
         """Return the arguments, with tensors that lie in `memory` at `starts`."""

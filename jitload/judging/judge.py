@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
@@ -37,15 +37,6 @@ _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a ca
 _CLOCK_TRIES = 10
 _NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
 _measuring = threading.Lock()
-
-
-class _Limits(NamedTuple):
-    """How a judge judges. The fields are arguments of `Judge`."""
-
-    timeout: float
-    seconds: float
-    allow_torch: bool
-    remember: bool
 
 
 class Judge:
@@ -95,10 +86,9 @@ class Judge:
         allow_torch: bool = False,
         remember: bool = True,
     ) -> None:
-        arguments = dict(locals())
         if isinstance(reference, str | Path):
-            arguments["reference"] = Path(reference).absolute()  # a worker may have another working directory
-        self._arguments = {name: value for name, value in arguments.items() if name != "self"}
+            reference = Path(reference).absolute()  # a worker may have another working directory
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         self._token = secrets.token_hex(8)
         try:
             size = parse_size(str(memory))
@@ -106,9 +96,15 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        self._limits = _Limits(timeout, seconds, allow_torch, remember)
         self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol))
-        self._problem.setup = self._problem.setup._replace(memory=size, flushes_l2=flush_l2)
+        self._problem.setup = self._problem.setup._replace(
+            memory=size,
+            timeout=timeout,
+            seconds=seconds,
+            flushes_l2=flush_l2,
+            allow_torch=allow_torch,
+            remember=remember,
+        )
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes: Processes | None = None
         self._lock = threading.Lock()
@@ -155,30 +151,30 @@ class Judge:
         return self._judge(make_candidate(candidate, functions, **options))
 
     def _judge(self, candidate: Candidate) -> Verdict:
-        timeout, remember = self._limits.timeout, self._limits.remember
-        facts = repr((*candidate[1:], self._problem.setup[:3]))  # all but the name
+        setup = self._problem.setup
+        facts = repr((*candidate[1:], setup[:3]))  # all but the name
         hang, known = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}", 0.0
         with suppress(OSError, ValueError, RecursionError):
             known = float(str(load_json(hang)))
-        if remember and known >= timeout:
+        if setup.remember and known >= setup.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=candidate.name, stage="hang", reason=reason)
         started = time.monotonic()
         process, verdict = self._try(candidate, self._start())
         if process.is_lost:  # perhaps because of another candidate, so it is judged with a template of its own
-            with closing(Processes(self._problem.setup)) as alone:
+            with closing(Processes(setup)) as alone:
                 process, verdict = self._try(candidate, alone)
         if process.stage == "start":
             raise JitLoadError(f"a candidate cannot be judged: {verdict['reason']}:\n{process.output}")
-        if remember and verdict["stage"] == "hang" and process.stage == "launch":
-            save_json(hang, timeout)
+        if setup.remember and verdict["stage"] == "hang" and process.stage == "launch":
+            save_json(hang, setup.timeout)
         return Verdict(name=candidate.name, output=process.output, seconds=time.monotonic() - started, **verdict)
 
     def _try(self, candidate: Candidate, processes: Processes) -> tuple[CandidateProcess, dict[str, Any]]:
         """Return the process of a candidate, which has ended, and attributes of the verdict."""
         process = processes.take()
         try:
-            return process, _Trial(self._problem, self._limits, candidate, process).verdict()
+            return process, _Trial(self._problem, candidate, process).verdict()
         finally:
             process.end()
 
@@ -248,21 +244,28 @@ def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candid
 class _Trial:
     """The trial of one candidate."""
 
-    def __init__(self, problem: Problem, limits: _Limits, candidate: Candidate, process: CandidateProcess) -> None:
-        self._problem, self._limits, self._candidate, self._process = problem, limits, candidate, process
-        self._starts, self._calls = problem.starts(), 0
+    def __init__(self, problem: Problem, candidate: Candidate, process: CandidateProcess) -> None:
+        self._problem, self._setup, self._candidate, self._process = problem, problem.setup, candidate, process
+        self._starts, self._calls, self._null_us = problem.starts(), 0, 0.0
 
     def verdict(self) -> dict[str, Any]:
         """Return attributes of the verdict."""
         try:
-            self._null_late_us = self._process.prepare(self._starts)
+            self._process.prepare()
+            self._null_late_us = min(answer.late_us for answer in self._rehearse())
             stage = "compile" if self._candidate.kind in ("cuda", "torch") else "load"
-            self._process.begin(stage, max(self._limits.timeout, START_S))
+            self._process.begin(stage, max(self._setup.timeout, START_S))
             registers = self._checked(self._process.load(self._candidate)).registers
-            self._process.begin("launch", self._limits.timeout)
+            self._process.begin("launch", self._setup.timeout)
             return {"stage": "ok", "registers": registers or None, **self._run()}
         except Rejected as rejection:
             return rejection.facts
+
+    def _rehearse(self) -> list[Answer]:
+        """Measure how long a call takes that computes nothing. Keep the longest of such times."""
+        answers = [self._process.ask("call", "rehearse", self._starts, 0, 0) for _ in range(3)]
+        self._null_us = max(self._null_us, min(answer.seen_us for answer in answers))
+        return answers
 
     def _run(self) -> dict[str, float]:
         """Call the candidate in all ways. Return its time and that of the reference."""
@@ -273,7 +276,7 @@ class _Trial:
             raise Rejected("cheat", f"{reason}: {', '.join(sorted(shared))}")
         self._check_order()
         self._call()
-        times = self._measure() if self._limits.seconds else {}
+        times = self._measure() if self._setup.seconds else {}
         self._check_own_work(answer)
         return times
 
@@ -310,7 +313,7 @@ class _Trial:
 
     def _shared_operators(self, names: Iterable[str]) -> frozenset[str]:
         """Return the operators of torch that the reference calls, too, if the candidate must not."""
-        may_call = self._limits.allow_torch or self._candidate.kind not in ("python", "torch")
+        may_call = self._setup.allow_torch or self._candidate.kind not in ("python", "torch")
         return frozenset() if may_call else self._problem.operators & {*names}
 
     def _check_own_work(self, answer: Answer) -> None:
@@ -334,10 +337,10 @@ class _Trial:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
         samples: list[tuple[Answer, Case]] = []
         with _measuring, self._problem.clock() as clock:
-            end = time.monotonic() + self._limits.seconds
+            end = time.monotonic() + self._setup.seconds
             while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
                 samples.append(self._call(clock=clock))
-        self._process.rehearse(self._starts)  # the machine may be busier than before
+        self._rehearse()  # the machine may be busier than before
         self._check_order()
         typical, late = (median(getattr(answer, name) for answer, _ in samples) for name in ("us", "late_us"))
         late -= self._null_late_us
@@ -350,10 +353,10 @@ class _Trial:
     def _check_clock(self, typical_us: float, seen_us: float) -> None:
         """Reject a candidate whose calls all take much longer by the clock of this process, also if it is busy."""
         for _ in range(_CLOCK_TRIES):
-            shortest = seen_us - _NULL_FACTOR * self._process.null_us
+            shortest = seen_us - _NULL_FACTOR * self._null_us
             if shortest <= _UNSEEN_FACTOR * typical_us + _UNSEEN_US:
                 return
-            self._process.rehearse(self._starts)
+            self._rehearse()
             seen_us = min(seen_us, self._call()[0].seen_us)
         reason = f"a call takes {typical_us:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
         raise Rejected("cheat", reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -27,7 +27,8 @@ from jitload.judging.connection import (
     problem_of,
 )
 from jitload.judging.verdict import Rejected
-from jitload.measuring.clocks import HOST_CLOCK, Clock, cuda_clock
+from jitload.measuring.benchmark import Options, open_clock
+from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
 
@@ -65,16 +66,13 @@ class Problem:
     def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
         self.source, is_chosen = source, tolerance != (None, None)
         self._tolerance = Tolerance(*(_LOOSE if v is None else v for v in tolerance)) if source.is_model else tolerance
-        args = self._new_args()
-        self._check_inputs(args)
-        self.device = next(str(arg.device) for arg in args if isinstance(arg, torch.Tensor))
+        args, before = self._first_args()
+        device = next(str(arg.device) for arg in args if isinstance(arg, torch.Tensor))
         self._names = _argument_names(source.reference, len(args))
-        before = _clone(args)
         self.outputs: tuple[int, ...] = ()
         (results, _), self.operators = operators_of(lambda: self._run(args))
-        self._changed = tuple(
-            n for n, arg in enumerate(args) if isinstance(arg, torch.Tensor) and not same_bits(arg, before[n])
-        )
+        pairs = enumerate(zip(args, before, strict=True))
+        self._changed = tuple(n for n, (arg, old) in pairs if isinstance(arg, torch.Tensor) and not same_bits(arg, old))
         self.outputs = self._find_outputs(args, results, outputs)
         expected = results or [args[number] for number in self.outputs]
         if not self._agree(self._run(_clone(before))[0], expected):
@@ -87,7 +85,21 @@ class Problem:
             self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
         if source.is_model and not is_chosen:
             self._tolerance = self._find_tolerance(results)
-        self.setup = Setup(*_specs(args, expected), self.device, 0, True, source.model_args, source.seed)
+        self.setup = Setup(*_specs(args, expected), device, source.model_args, source.seed)
+
+    def _first_args(self) -> tuple[list[Any], list[Any]]:
+        """Return arguments and a copy of them. Check that they are new at each call."""
+        args = self._new_args()
+        count = sum(isinstance(arg, torch.Tensor) for arg in args)
+        if not count or count < sum(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(args)):
+            raise JitLoadError("inputs= must return at least one tensor, and none within a list or another object")
+        pairs = zip(args, self._new_args(), strict=True)
+        if all(torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
+            raise JitLoadError(
+                "inputs= returned the same values twice, so a candidate could remember its results: let it return "
+                "random numbers, without setting a seed"
+            )
+        return args, _clone(args)
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
@@ -103,22 +115,9 @@ class Problem:
             for arg in args
         ]
 
-    def _check_inputs(self, args: Sequence[Any]) -> None:
-        count = sum(isinstance(arg, torch.Tensor) for arg in args)
-        if not count or count < sum(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(args)):
-            raise JitLoadError("inputs= must return at least one tensor, and none within a list or another object")
-        pairs = zip(args, self._new_args(), strict=True)
-        if all(torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
-            raise JitLoadError(
-                "inputs= returned the same values twice, so a candidate could remember its results: let it return "
-                "random numbers, without setting a seed"
-            )
-
     def clock(self) -> AbstractContextManager[Clock]:
         """Return a context manager with a clock that measures the reference."""
-        if self.device == "cpu":
-            return nullcontext(HOST_CLOCK)
-        return cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=self.setup.flushes_l2)
+        return open_clock((), self._new_args(), Options(flush_l2=self.setup.flushes_l2))
 
     def _run(self, args: Sequence[Any], clock: Clock = HOST_CLOCK) -> tuple[list[Any], float]:
         """Call the reference. Return what it returns, or its outputs, and how long it took by the clock."""

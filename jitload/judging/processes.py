@@ -81,20 +81,12 @@ class Template(ChildProcess):
 
 
 class CandidateProcess:
-    """A process for one candidate.
-
-    Attributes:
-        shared: The memory that is shared with it, as a tensor of bytes.
-        stage: What it does: `start`, `compile`, `load` or `launch` (calls).
-        left_s: How much time is left for this stage.
-        null_us: How long a call takes that computes nothing.
-        is_lost: Whether it ended with the template.
-        output: The end of what it has printed, when it has ended.
-    """
+    """A process for one candidate, and `shared`, the memory that is shared with it, as a tensor of bytes."""
 
     def __init__(self, template: Template, setup: Setup) -> None:
         self.begin("start", START_S)
-        self.null_us, self.is_lost, self.output = 0.0, False, ""
+        self.is_lost = False  # whether it ended with the template
+        self.output = ""  # the end of what it has printed, when it has ended
         self._template, self._most_memory, self._first_memory = template, setup.memory, 0
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self._directory = tempfile.TemporaryDirectory(dir=template.root, ignore_cleanup_errors=True)
@@ -117,21 +109,13 @@ class CandidateProcess:
         return _memory_of(self._pid) > 0
 
     def begin(self, stage: str, limit_s: float) -> None:
-        """Begin a stage, which may take `limit_s` seconds."""
+        """Begin a stage (`start`, `compile`, `load` or `launch`), which may take `limit_s` seconds."""
         self.stage, self._limit_s, self.left_s = stage, limit_s, limit_s
 
-    def prepare(self, starts: tuple[int, ...]) -> float:
-        """Wait until it is ready. Return how long events seem to need after a call that computes nothing."""
+    def prepare(self) -> None:
+        """Wait until it is ready."""
         self._answer()
-        late_us = min(answer.late_us for answer in self.rehearse(starts))
         self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
-        return late_us
-
-    def rehearse(self, starts: tuple[int, ...]) -> list[Answer]:
-        """Measure how long a call takes that computes nothing. Keep the longest of such times."""
-        answers = [self.ask("call", "rehearse", starts, 0, 0) for _ in range(3)]
-        self.null_us = max(self.null_us, min(answer.seen_us for answer in answers))
-        return answers
 
     def load(self, candidate: Candidate) -> Answer:
         """Let it compile and load a candidate."""

@@ -20,30 +20,19 @@ _TORCH_HEADER = re.compile(r'^\s*#\s*include\s*[<"](?:torch|ATen|c10)/', re.MULT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a candidate is.
+    """What a candidate is."""
 
-    Attributes:
-        name: The candidate's name.
-        stage: `ok`, or where it failed: `compile`, `load`, `launch` (a call failed), `memory` (it used memory that it
-            may not use, or too much), `wrong`, `hang` or `cheat`.
-        reason: Why it failed, in one line. Empty for `ok`.
-        median_us: The median time of a call in microseconds, or None if it was not measured.
-        reference_us: The median time of the reference.
-        registers: The registers that each thread of the kernel uses, if it is a kernel.
-        diagnostics: The compiler's messages, or the whole text of another error.
-        output: The end of what the candidate printed.
-        seconds: How long the verdict took.
-    """
-
-    name: str
+    name: str  #: The candidate's name.
+    #: `ok`, or where it failed: `compile`, `load`, `launch` (a call failed), `memory` (it used memory that it may not
+    #: use, or too much), `wrong`, `hang` or `cheat`.
     stage: Stage
-    reason: str = ""
-    median_us: float | None = None
-    reference_us: float | None = None
-    registers: int | None = None
-    diagnostics: tuple[str, ...] = ()
-    output: str = ""
-    seconds: float = 0.0
+    reason: str = ""  #: Why it failed, in one line. Empty for `ok`.
+    median_us: float | None = None  #: The median time of a call in microseconds, or None if it was not measured.
+    reference_us: float | None = None  #: The median time of the reference.
+    registers: int | None = None  #: The registers that each thread of the kernel uses, if it is a kernel.
+    diagnostics: tuple[str, ...] = ()  #: The compiler's messages, or the whole text of another error.
+    output: str = ""  #: The end of what the candidate printed.
+    seconds: float = 0.0  #: How long the verdict took.
 
     @property
     def ok(self) -> bool:
@@ -102,16 +91,11 @@ def make_candidate(
 
 
 def _kind(source: str, functions: Any) -> Kind:
-    if _is_python(source):
-        values = functions.values() if isinstance(functions, Mapping) else ()
-        return "triton" if values and all(isinstance(value, Mapping) for value in values) else "python"
-    return "torch" if _TORCH_HEADER.search(source) else "cuda"
-
-
-def _is_python(source: str) -> bool:
-    """Return whether a text is Python. C++ can hardly be parsed as Python, except for an empty text."""
     try:
-        tree = ast.parse(source)
+        is_python = bool(ast.parse(source).body)  # C++ can hardly be parsed as Python, except for an empty text
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _PYTHON.search(source) is not None  # with a syntax error, which Python reports
-    return bool(tree.body)
+        is_python = _PYTHON.search(source) is not None  # with a syntax error, which Python reports
+    if not is_python:
+        return "torch" if _TORCH_HEADER.search(source) else "cuda"
+    values = functions.values() if isinstance(functions, Mapping) else ()
+    return "triton" if values and all(isinstance(value, Mapping) for value in values) else "python"
