@@ -13,6 +13,7 @@ from builds import run_python
 
 import jitload
 from jitload.errors import JitLoadError
+from jitload.measuring import clocks
 from jitload.measuring.benchmark import Arguments, Options, Subject
 from jitload.measuring.clocks import CpuClock, CudaClock, Sample
 from jitload.measuring.memory import Backup, Extent, merge_extents
@@ -52,7 +53,7 @@ class RecordingDriver:
 @pytest.mark.parametrize("flushes_l2", [False, True])
 def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypatch):
     driver, host_ns = RecordingDriver(), [0]
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: sum(host_ns))
     resources = ExitStack()
     clock = CudaClock(driver, 0, 5, flushes_l2=flushes_l2, resources=resources)
     assert clock.device == "cuda:0 (GPU)"
@@ -87,7 +88,7 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
 def test_functions_that_are_compared_have_host_times_of_their_own(monkeypatch):
     """The GPU is kept busy for as long as the host needs for this function, not for the one before it."""
     driver, host_ns = RecordingDriver(), [0]
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: sum(host_ns))
     with ExitStack() as resources:
         clock = CudaClock(driver, 0, 5, flushes_l2=True, resources=resources)
         arguments = Arguments((), (), clock)
@@ -107,7 +108,7 @@ def test_functions_that_are_compared_have_host_times_of_their_own(monkeypatch):
 def test_a_single_call_and_what_other_streams_do_after_it(release, monkeypatch):
     """The GPU is kept busy for longer, the longer the host needed for the last call."""
     driver, host_ns = RecordingDriver(), [0]
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: sum(host_ns))
     driver.answers["cuDriverGetVersion"] = lambda: (0, release)
     with ExitStack() as resources:
         clock = CudaClock(driver, 0, 5, flushes_l2=True, resources=resources)
