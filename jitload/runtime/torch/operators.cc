@@ -176,10 +176,8 @@ Handle make_tensor(char kind, const Argument* arguments) {
 /* Calls an operator through torch's dispatcher; false after an error. */
 bool call_boxed(const Operator& op, const Argument* arguments, size_t count, uint64_t* results, std::string* message) {
   uint64_t stack[64];
-  for (size_t i = 0; i < count; ++i) {
-    const auto& [code, value] = arguments[i]; /* integers here, which takes less time */
-    stack[i] = code == Code<int64_t>::value ? *static_cast<const uint64_t*>(value) : stack_value(code, value);
-  }
+  const auto bits = [](const Argument& a) { return a.code == Code<int64_t>::value ? as<uint64_t>(a) : stack_value(a.code, a.value); };
+  for (size_t i = 0; i < count; ++i) stack[i] = bits(arguments[i]);
   if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) != 0) {
     if (interface().last_message != nullptr) *message = interface().last_message();
     return false;
