@@ -33,6 +33,7 @@ def pytest_configure() -> None:
     Triton: compiling torch's modules takes as long again as importing them. Rewriting the assertions of the tests takes
     longer than the rest of the collection.
     """
+    gc.disable()  # until the end of the collection, which is faster by a tenth without it
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -85,6 +86,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector look at what tests make, and not at all that was imported before."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

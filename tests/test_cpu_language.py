@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -43,23 +41,23 @@ ALONE = ("#define", 'extern "C"', "template <float")  # the last has another sym
 TOGETHER = [case for case, (text, _) in ZOO.items() if not any(word in text for word in ALONE)]
 
 
-@functools.cache
-def kernels_of_the_zoo() -> list[str]:
+@pytest.fixture(scope="module")
+def kernels_of_the_zoo(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the kernels of those sources that can be one source, each in a namespace of its own."""
     includes, text = [], ""
     for number, case in enumerate(TOGETHER):
         includes += re.findall(r"#include.*\n", ZOO[case][0])
         text += f"namespace zoo{number} {{\n{re.sub('#include.*', '', ZOO[case][0])}\n}}\n"
-    with tempfile.TemporaryDirectory() as directory:
-        return [str(kernel) for kernel in compile_text(Path(directory), "".join(includes) + text).cubin.kernels]
+    compiled = compile_text(tmp_path_factory.mktemp("zoo"), "".join(includes) + text)
+    return [str(kernel) for kernel in compiled.cubin.kernels]
 
 
 @pytest.mark.parametrize("case", ZOO)
-def test_the_zoo_of_nvrtc(case: str, tmp_path: Path) -> None:
+def test_the_zoo_of_nvrtc(case: str, kernels_of_the_zoo: list[str], tmp_path: Path) -> None:
     text, expected = ZOO[case]
     if case in TOGETHER:
         namespace = f"zoo{TOGETHER.index(case)}::"
-        kernels = [kernel.replace(namespace, "") for kernel in kernels_of_the_zoo() if kernel.startswith(namespace)]
+        kernels = [kernel.replace(namespace, "") for kernel in kernels_of_the_zoo if kernel.startswith(namespace)]
     else:
         kernels = [str(kernel) for kernel in compile_text(tmp_path, text).cubin.kernels]
     assert kernels == expected

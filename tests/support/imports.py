@@ -16,6 +16,7 @@ def raise_first_error() -> None:
 
 def import_slow_modules() -> None:
     """Import what takes seconds, and have Triton compute the hash of itself, for 0.4 s, if it is installed."""
+    gc.disable()
     import jinja2  # noqa: F401
 
     with suppress(ImportError):
@@ -30,3 +31,4 @@ def import_slow_modules() -> None:
 
         triton_key()
     gc.freeze()  # or each child would look through all that was imported
+    gc.enable()
