@@ -38,7 +38,7 @@ def compile_alone(text: str, *, isolate: bool | None = True) -> bytes:
 
 def worker() -> int:
     """Return the process id of the idle child."""
-    return isolated._children._idle[-1]._process.pid
+    return isolated._children.idle[-1]._process.pid
 
 
 def is_alive(pid: int) -> bool:
@@ -132,7 +132,7 @@ def test_threads_get_children_of_their_own():
     for thread in threads:
         thread.join()
     assert all(f"f{number}".encode() in results[number] for number in range(6))
-    assert len(isolated._children._idle) <= (os.cpu_count() or 1)
+    assert len(isolated._children.idle) <= (os.cpu_count() or 1)
 
 
 def test_ctrl_c_ends_a_compile_at_once_and_the_next_one_works(cache):
@@ -198,7 +198,7 @@ forked = os.fork()
 if forked == 0:
     test_isolated.compile_alone(test_isolated.kernel("g"))
     assert test_isolated.worker() != before
-    test_isolated.isolated._children.kill()
+    test_isolated.isolated._end_children()
     os._exit(0)
 assert os.waitpid(forked, 0)[1] == 0
 test_isolated.compile_alone(test_isolated.kernel("h"))
@@ -211,13 +211,13 @@ assert test_isolated.worker() == before
 def test_a_process_that_may_die_compiles_by_itself(monkeypatch, nvrtc_runs):
     """The workers of `prebuild` are such processes."""
     monkeypatch.setattr(isolated, "is_needed", False)
-    monkeypatch.setattr(isolated, "_ask", lambda _: pytest.fail("a child process was asked"))
+    monkeypatch.setattr(isolated._children, "ask", lambda *_: pytest.fail("a child process was asked"))
     compile_alone(kernel("f"))
     assert [job.is_isolated for job in nvrtc_runs] == [True]
 
 
 def test_without_a_python_to_start_it_says_so(monkeypatch):
-    isolated._children.kill()
+    isolated._end_children()
     monkeypatch.setattr("sys.executable", "")
     with pytest.raises(ToolchainError, match="no child process can be started, because"):
         compile_alone(kernel("f"))

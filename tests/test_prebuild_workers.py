@@ -117,7 +117,7 @@ class CollectorState:
 
 
 def test_a_worker_collects_garbage_after_its_first_request():
-    worker = processes.LocalWorkers(1)._take_worker()
+    worker = processes.LocalWorkers(1)._workers.take()
     assert [worker.ask(pickle.dumps((CollectorState(), None))) for _ in range(3)] == ["False", "True", "True"]
     worker.close()
     worker.await_end()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from builds import ARCH, run_python
@@ -206,8 +206,9 @@ def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
 ):
     questions: list[isolated._Question] = []
     monkeypatch.setattr(isolated, "is_needed", True)
-    monkeypatch.setattr(isolated, "_start", lambda: SimpleNamespace(is_at_work=False, post=questions.append))
-    monkeypatch.setattr(isolated._children, "_idle", [])
+    child = Mock(is_at_work=False, post=questions.append, is_alive=lambda: False)
+    monkeypatch.setattr(isolated._children, "start", lambda: child)
+    monkeypatch.setattr(isolated._children, "idle", [])
     with suppress(CompileError):
         compiles(text)
     monkeypatch.setattr(isolated, "is_needed", False)  # from now on, this process is the child

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -122,6 +123,76 @@ class ChildProcess:
         """Close a forked process's copies of the pipes, without ending the child process."""
         self.close()
         self._process.returncode = 0  # otherwise Popen warns that the child still runs
+
+
+class ChildPool:
+    """Children that wait for questions. `start` starts a new one when none waits, or in place of one that died."""
+
+    def __init__(self, start: Callable[[], ChildProcess]) -> None:
+        self.start = start
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self.idle: list[ChildProcess] = []
+        self._working = set[ChildProcess]()
+        self._is_interrupted = False
+
+    def take(self) -> ChildProcess:
+        """Return a child that waits, or a new one."""
+        with self._lock:
+            if self._is_interrupted:
+                raise CancelledError
+            while self.idle and not self.idle[-1].is_alive():
+                self.idle.pop().close()
+            child = self.idle.pop() if self.idle else self.start()
+            self._working.add(child)
+            return child
+
+    def give_back(self, child: ChildProcess) -> None:
+        """Keep a child for the next question, if it is alive."""
+        with self._lock:
+            self._working.discard(child)
+            if child.is_alive():
+                self.idle.append(child)
+
+    def ask(self, question: object, tries: int) -> tuple[Any, str]:
+        """Return the answer of a child, or None and how the last of `tries` children died over the question."""
+        cause = ""
+        for _ in range(tries):
+            child = self.take()
+            try:
+                answer = child.ask(question)
+            except BaseException:  # such as KeyboardInterrupt
+                child.kill()
+                raise
+            finally:
+                self.give_back(child)
+            if answer is not None:
+                return answer, ""
+            cause = child.cause_of_death()
+            child.close()
+        return None, cause
+
+    def interrupt(self) -> None:
+        """Let no child begin, and interrupt those at work."""
+        with self._lock:
+            self._is_interrupted = True
+            for child in self._working:
+                child.interrupt()
+
+    def forget(self) -> None:
+        """Forget the children in a forked process. They belong to the parent process."""
+        for child in (*self.idle, *self._working):
+            child.forget()
+        self._begin()
+
+    def close(self) -> None:
+        """End the children that wait."""
+        for child in self.idle:
+            child.close()
+        for child in self.idle:
+            child.await_end()
 
 
 def describe_end(status: int) -> str:

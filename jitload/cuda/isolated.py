@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from jitload.building.child_process import ChildProcess, answer_questions, end_with_parent
+from jitload.building.child_process import ChildPool, ChildProcess, answer_questions, end_with_parent
 from jitload.building.resources import core_count
 from jitload.cuda import program
 from jitload.cuda.job import NvrtcJob, NvrtcResult
@@ -52,11 +52,13 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """
     if not is_needed:
         return program.compile_in_process(library_path, job)
-    with _children.slots:
-        answer = _ask(_Question(library_path, job, dict(os.environ), _working_dir()))
+    with _slots:
+        # A job may die of what an earlier one has damaged in a child that waits, but not in a new child.
+        question = _Question(library_path, job, dict(os.environ), _working_dir())
+        answer, cause = _children.ask(question, tries=1 + len(_children.idle))
     if isinstance(answer, NvrtcResult):
         return answer
-    raise answer
+    raise answer or _crash(job, cause)
 
 
 def precompile_later(library_path: Path, job: NvrtcJob) -> None:
@@ -64,36 +66,10 @@ def precompile_later(library_path: Path, job: NvrtcJob) -> None:
     if is_needed:
         with suppress(OSError, JitLoadError):  # the next compile will report the error
             child = _children.take()
-            if child is None or not child.is_alive():
-                child = _start()
             if not child.is_at_work:  # otherwise, the job waits for its next compile
                 job = headers_alone(job)._replace(precompiles=True)
                 child.post(_Question(library_path, job, dict(os.environ), _working_dir()))
             _children.give_back(child)
-
-
-def _ask(question: _Question) -> NvrtcResult | Exception:
-    """Give a job to a child process, and return its answer.
-
-    Try an idle child first, and then a new one, because an earlier job may have damaged the idle child. Return a
-    CompileError if the new child dies, too.
-    """
-    cause = ""
-    for is_last in (False, True):
-        child = _start() if is_last else _children.take()
-        if child is None:
-            continue
-        try:
-            answer: NvrtcResult | Exception | None = child.ask(question)
-        except BaseException:  # such as KeyboardInterrupt
-            child.kill()
-            raise
-        if answer is not None:
-            _children.give_back(child)
-            return answer
-        cause = child.cause_of_death()
-        child.close()
-    return _crash(question.job, cause)
 
 
 def _working_dir() -> str:
@@ -114,48 +90,6 @@ def _crash(job: NvrtcJob, cause: str) -> CompileError:
     )
 
 
-class _Children:
-    """The child processes of this process. Each child runs one compile at a time.
-
-    `slots` limits the number of children at work to the number of cores.
-    """
-
-    def __init__(self) -> None:
-        self.slots = threading.BoundedSemaphore(core_count())
-        self._lock = threading.Lock()
-        self._idle: list[ChildProcess] = []
-
-    def take(self) -> ChildProcess | None:
-        """Return an idle child, if there is one."""
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def give_back(self, child: ChildProcess) -> None:
-        """Keep a child for the next compile."""
-        with self._lock:
-            self._idle.append(child)
-
-    def prepare(self) -> None:
-        """Start a child in advance if none is idle."""
-        with self._lock:
-            if not self._idle:
-                self._idle.append(_start())
-
-    def kill(self) -> None:
-        """End the idle children. Children at work end with this process."""
-        while child := self.take():
-            if child.is_at_work:
-                child.forget()  # the child removes its files when it notices that this process has ended
-            else:
-                child.kill()
-
-    def forget(self) -> None:
-        """Drop the children in a forked process. They belong to the parent process."""
-        for child in self._idle:
-            child.forget()
-        self.slots, self._lock, self._idle = threading.BoundedSemaphore(core_count()), threading.Lock(), []
-
-
 def _start() -> ChildProcess:
     # The option -S leaves out the site module, which may import anything. Instead, the child gets the sys.path of this
     # process, including what the site module added to it.
@@ -163,15 +97,32 @@ def _start() -> ChildProcess:
     return ChildProcess(_PROGRAM, str(os.getpid()), *sys.path, _PACKAGE_DIR, options=options)
 
 
-_children = _Children()
-atexit.register(_children.kill)
-os.register_at_fork(after_in_child=_children.forget)
+def _end_children() -> None:
+    """End the idle children. Children at work end with this process."""
+    while _children.idle:
+        child = _children.idle.pop()
+        if child.is_at_work:
+            child.forget()  # the child removes its files when it notices that this process has ended
+        else:
+            child.kill()
+
+
+def _forget_children() -> None:
+    global _slots  # noqa: PLW0603
+    _children.forget()
+    _slots = threading.BoundedSemaphore(core_count())
+
+
+_children, _slots = ChildPool(_start), threading.BoundedSemaphore(core_count())  # each child at work takes a core
+atexit.register(_end_children)
+os.register_at_fork(after_in_child=_forget_children)
 
 
 def prepare_child() -> None:
     """Start a child process for the next compile if none is idle."""
-    with suppress(OSError, JitLoadError):  # the compile will report the error
-        _children.prepare()
+    if not _children.idle:
+        with suppress(OSError, JitLoadError):  # the compile will report the error
+            _children.give_back(_start())
 
 
 # ---- the child ---------------------------------------------------------------------------------------------------

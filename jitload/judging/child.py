@@ -5,7 +5,6 @@ Nothing here decides anything: the judge has the right results, and its own cloc
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import mmap
@@ -27,9 +26,8 @@ from torch.utils._pytree import tree_leaves
 from jitload import cpp_extension
 from jitload.api import load_inline
 from jitload.errors import CompileError, JitLoadError
-from jitload.judging.connection import LONGEST_MESSAGE, Setup, bytes_of, kind_of, problem_of
 from jitload.judging.devices import HOST, Device, call_behind, gpu, measure
-from jitload.judging.verdict import Candidate
+from jitload.judging.records import LONGEST_MESSAGE, Candidate, Setup, bytes_of, kind_of, problem_of
 from jitload.request.launch import Launch
 from jitload.triton_api import load_triton
 
@@ -40,7 +38,7 @@ _WATCHED = (
     "builtins", "time", "gc", "json", "torch", "torch.cuda", "torch.Tensor", "torch.nn.functional", "torch.nn.Module",
     "torch.cuda.Event", "torch.testing", "torch.autograd.profiler", "numpy", "cuda.bindings.driver",
     "jitload.measuring.clocks",
-    "jitload.judging.child", "jitload.judging.devices", "jitload.judging.connection",
+    "jitload.judging.child", "jitload.judging.devices", "jitload.judging.records",
 )  # fmt: skip
 # Operators that compute nothing, or that a kernel needs beside it.
 _TRIVIAL = frozenset(
@@ -91,7 +89,7 @@ class _Process:
         self._arguments = self._shared[: setup.results[0].start]
         self._function: Callable[..., Any] = self._rehearse
         self._originals: dict[tuple[str, str], Any] = {}
-        self._device = HOST if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flushes_l2)
+        self._device = HOST if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flush_l2)
         self._arenas = torch.empty(2, len(self._arguments), dtype=torch.uint8, device=setup.device)
 
     def answer(self, answer: dict[str, Any], dumps: Callable[..., str] = json.dumps) -> None:
@@ -214,11 +212,9 @@ def _chosen(module: Any, candidate: Candidate, names: list[str]) -> Any:
 
 def import_file(path: Path, name: str) -> ModuleType:
     """Import a Python file as the module `name`."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = str(path)
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102  it is there to be run
     return module
 
 

@@ -18,10 +18,9 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
-from jitload.judging.connection import Answer
 from jitload.judging.problem import Case, Problem, read_source
 from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes
-from jitload.judging.verdict import Candidate, Rejected, Verdict, make_candidate
+from jitload.judging.records import Answer, Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
@@ -97,14 +96,9 @@ class Judge:
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
         self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol))
-        self._problem.setup = self._problem.setup._replace(
-            memory=size,
-            timeout=timeout,
-            seconds=seconds,
-            flushes_l2=flush_l2,
-            allow_torch=allow_torch,
-            remember=remember,
-        )
+        limits = ("timeout", "seconds", "flush_l2", "allow_torch", "remember")
+        arguments = {name: self._arguments[name] for name in limits}
+        self._problem.setup = self._problem.setup._replace(memory=size, **arguments)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes: Processes | None = None
         self._lock = threading.Lock()

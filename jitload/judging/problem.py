@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import import_file, operators_of
-from jitload.judging.connection import (
+from jitload.judging.records import (
     ALIGNMENT,
     GUARD,
     Answer,
+    Rejected,
     Setup,
     TensorSpec,
     bytes_of,
@@ -26,7 +26,6 @@ from jitload.judging.connection import (
     not_an_answer,
     problem_of,
 )
-from jitload.judging.verdict import Rejected
 from jitload.measuring.benchmark import Options, open_clock
 from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
@@ -103,8 +102,7 @@ class Problem:
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(secrets.randbits(63))
+        with _seeded(secrets.randbits(63)):
             args = self.source.inputs()
         if not isinstance(args, tuple | list):
             args = (args,)
@@ -117,7 +115,7 @@ class Problem:
 
     def clock(self) -> AbstractContextManager[Clock]:
         """Return a context manager with a clock that measures the reference."""
-        return open_clock((), self._new_args(), Options(flush_l2=self.setup.flushes_l2))
+        return open_clock((), self._new_args(), Options(flush_l2=self.setup.flush_l2))
 
     def _run(self, args: Sequence[Any], clock: Clock = HOST_CLOCK) -> tuple[list[Any], float]:
         """Call the reference. Return what it returns, or its outputs, and how long it took by the clock."""
@@ -292,8 +290,8 @@ def _sample(tensor: Any) -> Any:
 
 def read_source(reference: Any, inputs: Any) -> Source:
     """Return the reference for the arguments of `Judge`."""
-    if isinstance(reference, str | Path):
-        return _source_in(Path(reference))
+    if isinstance(reference, Path):
+        return _source_in(reference)
     if not callable(reference) or not callable(inputs):
         raise JitLoadError(
             "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
@@ -303,14 +301,16 @@ def read_source(reference: Any, inputs: Any) -> Source:
 
 
 def _source_in(path: Path) -> Source:
-    if path.suffix != ".py" or not path.is_file():
-        raise JitLoadError(f"there is no Python file {path} with a reference")
     try:
-        module = import_file(path, f"jitload_reference_{path.stem}")
+        module: Any = import_file(path, f"jitload_reference_{path.stem}")
     except Exception as error:
         raise JitLoadError(f"the reference {path} cannot be imported: {type(error).__name__}: {error}") from error
     if hasattr(module, "Model"):
-        return _kernelbench_source(module)
+        device, seed = "cuda" if torch.cuda.is_available() else "cpu", secrets.randbits(32)
+        args = tuple(getattr(module, "get_init_inputs", list)())
+        with _seeded(seed):
+            model = module.Model(*args).to(device)
+        return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, is_model=True)
     if not (callable(getattr(module, "reference", None)) and callable(getattr(module, "inputs", None))):
         raise JitLoadError(
             f"{path} has no functions reference(…) and inputs(), nor Model, get_inputs() and get_init_inputs()"
@@ -318,10 +318,8 @@ def _source_in(path: Path) -> Source:
     return Source(module.reference, module.inputs, functions=getattr(module, "FUNCTIONS", None))
 
 
-def _kernelbench_source(module: ModuleType) -> Source:
-    device, seed = "cuda" if torch.cuda.is_available() else "cpu", secrets.randbits(32)
-    args = tuple(getattr(module, "get_init_inputs", list)())
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        model = module.Model(*args).to(device)
-    return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, is_model=True)
+        yield

@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 from jitload.building.child_process import ChildProcess, describe_end
-from jitload.judging.connection import LONGEST_MESSAGE, Answer, Setup, read_answer
+from jitload.judging.records import LONGEST_MESSAGE, Answer, Candidate, Rejected, Setup, read_answer
 from jitload.judging.template import children_of
-from jitload.judging.verdict import Candidate, Rejected
 
 _PROGRAM = (
     "import sys; parent, control, root, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "

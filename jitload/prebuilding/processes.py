@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from jitload.building.child_process import ChildProcess
+from jitload.building.child_process import ChildPool, ChildProcess
 from jitload.errors import JitLoadError
 from jitload.prebuilding.worker import Outcome, Task, failure
 
@@ -28,10 +27,7 @@ class LocalWorkers:
     def __init__(self, count: int) -> None:
         # Each thread waits for one worker.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
-        self._workers: set[ChildProcess] = set()
-        self._idle: list[ChildProcess] = []
-        self._lock = threading.Lock()
-        self._is_interrupted = False
+        self._workers = ChildPool(lambda: ChildProcess(_PROGRAM, *sys.path))
 
     def submit(self, build: Callable[[Task], Outcome], task: Task) -> Future[Outcome]:
         """Let the next idle worker build a request, and return a future for the outcome."""
@@ -44,49 +40,23 @@ class LocalWorkers:
             data = pickle.dumps((build, task))
         except Exception as error:  # noqa: BLE001  whatever a user's object raises
             return failure(task, f"the request cannot be sent to another process: {error}")
-        cause = ""
-        for _ in range(TRIES):
-            try:
-                worker = self._take_worker()
-            except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
-                return failure(task, f"a worker cannot be started: {error}", time.monotonic() - started)
-            answer = worker.ask(data)
-            if answer is not None:
-                self._idle.append(worker)
-                return answer if isinstance(answer, Outcome) else failure(task, answer, time.monotonic() - started)
-            cause = worker.cause_of_death()
-            worker.close()
-            with self._lock:
-                self._workers.discard(worker)
-        return failure(
-            task, f"{TRIES} workers died while they built the request; the last one {cause}", time.monotonic() - started
-        )
-
-    def _take_worker(self) -> ChildProcess:
-        with self._lock:
-            if self._is_interrupted:
-                raise CancelledError
-            if self._idle:
-                return self._idle.pop()
-            worker = ChildProcess(_PROGRAM, *sys.path)
-            self._workers.add(worker)
-            return worker
+        try:
+            answer, cause = self._workers.ask(data, TRIES)
+        except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
+            answer = f"a worker cannot be started: {error}"
+        else:
+            answer = answer or f"{TRIES} workers died while they built the request; the last one {cause}"
+        return answer if isinstance(answer, Outcome) else failure(task, answer, time.monotonic() - started)
 
     def interrupt(self) -> None:
         """End all workers without waiting for their builds."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            self._is_interrupted = True
-            for worker in self._workers:
-                worker.interrupt()
+        self._workers.interrupt()
 
     def close(self) -> None:
         """Wait for all builds, and end the workers."""
         self._threads.shutdown()
-        for worker in self._workers:
-            worker.close()
-        for worker in self._workers:
-            worker.await_end()
+        self._workers.close()
 
 
 @contextmanager

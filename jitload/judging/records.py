@@ -1,0 +1,215 @@
+"""The records of a judge: candidates and verdicts, and the memory and messages that it shares with processes.
+
+The judge sends pickled messages. It never unpickles: what a process answers is JSON, because a candidate could have
+written it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from jitload.errors import JitLoadError
+
+Stage = Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
+Kind = Literal["cuda", "torch", "triton", "python"]
+_PYTHON = re.compile(r"^(?:import [\w., ]+$|from [\w.]+ import |def \w+\(|class \w+.*:\s*$)", re.MULTILINE)
+_TORCH_HEADER = re.compile(r'^\s*#\s*include\s*[<"](?:torch|ATen|c10)/', re.MULTILINE)
+
+LONGEST_MESSAGE = 200_000  # bytes
+GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a candidate is."""
+
+    name: str  #: The candidate's name.
+    #: `ok`, or where it failed: `compile`, `load`, `launch` (a call failed), `memory` (it used memory that it may not
+    #: use, or too much), `wrong`, `hang` or `cheat`.
+    stage: Stage
+    reason: str = ""  #: Why it failed, in one line. Empty for `ok`.
+    median_us: float | None = None  #: The median time of a call in microseconds, or None if it was not measured.
+    reference_us: float | None = None  #: The median time of the reference.
+    registers: int | None = None  #: The registers that each thread of the kernel uses, if it is a kernel.
+    diagnostics: tuple[str, ...] = ()  #: The compiler's messages, or the whole text of another error.
+    output: str = ""  #: The end of what the candidate printed.
+    seconds: float = 0.0  #: How long the verdict took.
+
+    @property
+    def ok(self) -> bool:
+        """Whether the candidate works: its results are right, and nothing suspicious was found."""
+        return self.stage == "ok"
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the reference the candidate is, or None if it was not measured."""
+        return self.reference_us / self.median_us if self.reference_us and self.median_us else None
+
+    def to_json(self) -> str:
+        """Return all attributes as JSON on one line."""
+        return json.dumps({**asdict(self), "ok": self.ok, "speedup": self.speedup})
+
+    def __str__(self) -> str:
+        if not self.ok:
+            return f"{self.name}: {self.stage}: {self.reason}"
+        times = "" if self.median_us is None else f", {self.median_us:.2f} µs"
+        return f"{self.name}: ok{times}" + (f", {self.speedup:.2f}x the reference" if self.speedup else "")
+
+
+class Rejected(Exception):  # noqa: N818  a verdict, not an error
+    """A candidate is not ok. `facts` are attributes of its verdict."""
+
+    def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
+
+
+class Candidate(NamedTuple):
+    """A text to judge."""
+
+    name: str
+    source: str
+    kind: Kind
+    functions: Any  # of `load_inline`, or the keywords of `load_triton` by names
+    function: str  # the one to call, or "" for the only one
+    options: Mapping[str, Any]  # other arguments of `load_inline`
+
+
+def make_candidate(
+    candidate: Any, functions: Any = None, *, name: str = "", function: str = "", **options: Any
+) -> Candidate:
+    """Return the candidate for the arguments of `Judge.run`."""
+    if not isinstance(candidate, str | Path):
+        raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
+    source = str(candidate)
+    if isinstance(candidate, Path):
+        try:
+            source = candidate.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise JitLoadError(f"the candidate {candidate} cannot be read as text: {error}") from error
+        name = name or candidate.stem
+    return Candidate(name or "candidate", source, _kind(source, functions), functions, function, options)
+
+
+def _kind(source: str, functions: Any) -> Kind:
+    try:
+        is_python = bool(ast.parse(source).body)  # C++ can hardly be parsed as Python, except for an empty text
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        is_python = _PYTHON.search(source) is not None  # with a syntax error, which Python reports
+    if not is_python:
+        return "torch" if _TORCH_HEADER.search(source) else "cuda"
+    values = functions.values() if isinstance(functions, Mapping) else ()
+    return "triton" if values and all(isinstance(value, Mapping) for value in values) else "python"
+
+
+# ---- what a judge shares with a process ------------------------------------------------------------------------------
+
+
+class TensorSpec(NamedTuple):
+    """A tensor in the memory that the judge shares with a process. It begins at least `GUARD` bytes after its slot."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int  # in bytes
+    start: int  # of its slot
+
+    @property
+    def end(self) -> int:
+        """Where its slot ends."""
+        return self.start + -(-self.size // ALIGNMENT) * ALIGNMENT + 3 * GUARD
+
+    def view(self, memory: Any, start: int) -> Any:
+        """Return the tensor that lies in `memory`, a tensor of bytes, at `start`."""
+        return memory[start : start + self.size].view(getattr(torch, self.dtype)).view(self.shape)
+
+
+class Setup(NamedTuple):
+    """What a candidate's process needs beforehand, and from `memory` on, how it is judged, as for `Judge`.
+
+    In the shared memory, the arguments come before the results that a candidate returns.
+    """
+
+    arguments: tuple[Any, ...]  # a `TensorSpec` for each tensor, or another value
+    results: tuple[TensorSpec, ...]
+    device: str
+    model_args: tuple[Any, ...]
+    seed: int  # of a model's weights
+    memory: int = 0  # in bytes
+    timeout: float = 0.0
+    seconds: float = 0.0
+    flush_l2: bool = True
+    allow_torch: bool = False
+    remember: bool = True
+
+    def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
+        """Return the arguments, with tensors that lie in `memory` at `starts`."""
+        pairs = zip(self.arguments, starts, strict=True)
+        return [spec.view(memory, start) if isinstance(spec, TensorSpec) else spec for spec, start in pairs]
+
+
+class Answer(NamedTuple):
+    """What a process answers to a request. Nothing of it need be true, except for `seen_us`."""
+
+    error: str = ""
+    is_compile: bool = False
+    diagnostics: tuple[str, ...] = ()
+    registers: int = 0
+    replaced: tuple[str, ...] = ()  # functions that the candidate has replaced
+    operators: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()  # operators of all threads
+    is_ordered: bool = False
+    us: float = 0.0
+    late_us: float = 0.0  # how long other streams worked on after the call
+    returned: int = -1  # the number of results
+    problem: str = ""  # what is wrong with them
+    seen_us: float = 0.0  # how long the answer took by the judge's clock
+
+
+def read_answer(data: bytes) -> Answer:
+    """Return the answer that a process has sent. Reject a candidate that has sent something else."""
+    try:
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
+        answer = Answer(**fields)
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        raise not_an_answer() from None
+    if not all(map(_is_valid, answer, Answer())):
+        raise not_an_answer()
+    return answer
+
+
+def _is_valid(value: Any, default: Any) -> bool:
+    """Return whether a value has the type of its default. Numbers must be finite, and are not negative."""
+    if isinstance(value, tuple):
+        return isinstance(default, tuple) and all(isinstance(text, str) for text in value)
+    return type(value) is type(default) and (isinstance(value, str) or value == default or 0 <= value < math.inf)
+
+
+def not_an_answer() -> Rejected:
+    """Return the verdict on a process that has sent something that is not an answer."""
+    return Rejected("cheat", "its process wrote to the judge's connection")
+
+
+def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
+    """Return the name of a tensor's dtype, and its shape."""
+    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+
+def problem_of(tensor: Any) -> str:
+    """Return why the numbers in a tensor cannot be copied one by one, or ""."""
+    kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
+    return "" if kind == "strided" else f"is a {kind} tensor, not a dense one"
+
+
+def bytes_of(tensor: Any) -> Any:
+    """Return the bytes of a tensor as a tensor of bytes on the host."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).cpu()
