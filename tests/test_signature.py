@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jitload
 from jitload.cpptext.declarations import find_candidates
 from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import choose_export_names
-from jitload.signature.kernels import find_candidate, find_expressions_to_probe, make_typed_kernel, read_kernels
+from jitload.signature.kernels import find_candidate, make_typed_kernel, read_kernels
 from jitload.signature.probe import (
     PROBE_HEADER,
     is_only_name_errors,
@@ -48,27 +48,6 @@ def ask(source: str, expressions: Sequence[str]) -> Answer:
     return ask_nvrtc(source, options, names, dict([PROBE_HEADER]))
 
 
-@dataclass(frozen=True)
-class Read:
-    """The kernels of a source as the whole path reads them, and what it would ask in a second run."""
-
-    kernels: dict[str, Kernel]
-    missing: tuple[str, ...]
-    image: Image
-
-
-def read(source: str, *expressions: str) -> Read:
-    answer = ask(source, expressions)
-    assert answer.cubin, answer.log
-    lowered = dict(zip(expressions, zip(answer.lowered[::2], answer.lowered[1::2], strict=True), strict=True))
-    image = read_image(answer.cubin)
-    missing = find_expressions_to_probe(image, lowered)
-    if missing:
-        return Read({}, missing, image)
-    kernels = read_kernels(image, lowered, find_candidates([source]))
-    return Read({str(kernel): kernel for kernel in kernels}, (), image)
-
-
 # ---------------------------------------------------------------------------------------------- the compiler's types
 
 
@@ -82,7 +61,7 @@ def test_types_are_the_compilers_and_names_the_texts() -> None:
                                  __half a, const int in, const float4* v, void* p, float** pp, S* sp,
                                  void (*callback)(int), float& r, char c) {}
     """
-    (kernel,) = read(source, "k").kernels.values()
+    (kernel,) = jitload.compile_cubin(source, arch="sm_90").kernels
     assert str(kernel) == (
         "k(const float* x, float* y, unsigned int n, E e, F f, H h, G g, S s, Empty arg8, __half a, int in_, "
         "const float4* v, void* p, float** pp, S* sp, void (*)(int) callback, float& r, char c)"
@@ -120,7 +99,7 @@ def test_a_pointer_to_an_enum_takes_its_integers() -> None:
     extern "C" __global__ void k(E* a, const U* b, volatile S* c, const volatile ns::Long* __restrict__ d, E* const e,
                                  ns::Opaque* f, B* g, E h[], E& i, E** j, E (*l)[3], int (*m)(E), Big* n) {}
     """
-    kernels = read(source, "k", "each<U>").kernels.values()
+    kernels = jitload.compile_cubin(source, kernels="each<U>", arch="sm_90").kernels
     k, each = sorted(kernels, key=lambda kernel: -len(kernel.parameters))
     assert [p.dtype for p in k.parameters] == [
         *("int32", "uint8", "int16", "int64", "int32", "uint32", "bool", "int32", "int32"),
@@ -141,16 +120,13 @@ def test_the_probe_leaves_nothing_behind() -> None:
 
 def test_macros_do_not_reach_the_probe() -> None:
     macros = {"T": "int", "R": "float", "A": "3", "F": "", "G": "}", "type": "3", "t": "-", "enum_type": "("}
-    source = "".join(f"#define {name} {text}\n" for name, text in macros.items())
-    assert read(source + "__global__ void k(T* x) {}", "k").kernels
-    names = ["k", probe_expression("k")]
+    source = 'extern "C" __global__ void k(int* x) {}'
+    defined = "".join(f"#define {name} {text}\n" for name, text in macros.items())
     # NVRTC's own header cannot bear `T` and `type` on the command line.
     options = [f"-D{name}={text}" for name, text in macros.items() if name not in ("T", "type")]
-    options = ["-arch=sm_90", f"--pre-include={PROBE_HEADER[0]}", *options]
-    assert ask_nvrtc('extern "C" __global__ void k(int* x) {}', options, names, dict([PROBE_HEADER])).lowered == (
-        "k",
-        "_Z15__jitload_probeIFvPiES1_Evv",
-    )
+    for text, flags in ((defined + source, []), (source, options)):
+        (kernel,) = jitload.compile_cubin(text, arch="sm_90", extra_cuda_cflags=flags).kernels
+        assert kernel.parameters[0].type == "int*"
 
 
 # ----------------------------------------------------------------------------------------- expressions and refusals
