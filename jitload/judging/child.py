@@ -143,8 +143,8 @@ class _Process:
 
     def _rehearse(self, *_: Any) -> list[Any]:
         """Return memory for results, in place of a candidate."""
-        types = ((spec.shape, getattr(torch, spec.dtype)) for spec in self._setup.results)
-        return [torch.empty(shape, dtype=dtype, device=self._setup.device) for shape, dtype in types]
+        setup = self._setup
+        return [torch.empty(s.shape, dtype=getattr(torch, s.dtype), device=setup.device) for s in setup.results]
 
     def _copy_results(self, returned: Any) -> dict[str, Any]:
         """Copy what the candidate returned to the shared memory. Return their number, and what is wrong with them."""

@@ -88,7 +88,7 @@ class CandidateProcess:
         self.output = ""  # the end of what it has printed, when it has ended
         self._template, self._most_memory, self._first_memory = template, setup.memory, 0
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
-        self._directory = tempfile.TemporaryDirectory(dir=template.root, ignore_cleanup_errors=True)
+        self._directory = tempfile.mkdtemp(dir=template.root)
         self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._socket.settimeout(_TICK_S)
         size = setup.results[-1].end
@@ -98,7 +98,7 @@ class CandidateProcess:
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
             self.shared = torch.frombuffer(mmap.mmap(memory.fileno(), size), dtype=torch.uint8)
             descriptors = (theirs.fileno(), memory.fileno(), self._output.fileno())
-            self._pid = template.order((self._directory.name, setup), descriptors) or 0
+            self._pid = template.order((self._directory, setup), descriptors) or 0
 
     def wake(self) -> bool:
         """Let it go on, and return whether it is alive. A candidate may have stopped or ended it."""
@@ -118,7 +118,7 @@ class CandidateProcess:
 
     def load(self, candidate: Candidate) -> Answer:
         """Let it compile and load a candidate."""
-        Path(self._directory.name, "candidate").write_bytes(pickle.dumps(candidate))  # it may be long for a message
+        Path(self._directory, "candidate").write_bytes(pickle.dumps(candidate))  # it may be long for a message
         return self.ask("load")
 
     def ask(self, method: str, *arguments: Any) -> Answer:
@@ -156,10 +156,10 @@ class CandidateProcess:
     def _lost_connection(self) -> Rejected:
         """Return how the process has died, or that it closed its connection."""
         deadline = time.monotonic() + 0.5
-        while _memory_of(self._pid):
-            if time.monotonic() > deadline:
-                return self._rejection("closed its connection to the judge")
+        while (is_alive := _memory_of(self._pid) > 0) and time.monotonic() < deadline:
             time.sleep(0.001)
+        if is_alive:
+            return self._rejection("closed its connection to the judge")
         status = self.end()
         if status is None:
             return self._rejection(f"ends its parent, which {self._template.cause_of_death()}")
@@ -183,7 +183,7 @@ class CandidateProcess:
         status = self._template.order(self._pid) if self._pid else None
         self.is_lost = status is None
         self._socket.close()
-        self._directory.cleanup()
+        shutil.rmtree(self._directory, ignore_errors=True)
         self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _SHOWN_OUTPUT))
         self.output = self._output.read(_SHOWN_OUTPUT).decode("utf-8", "replace")
         self._output.close()
