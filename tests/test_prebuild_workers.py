@@ -22,7 +22,7 @@ from test_prebuild import request, states
 import jitload
 from jitload.errors import CompileError, ToolchainError
 from jitload.prebuilding import processes
-from jitload.prebuilding.processes import local_workers
+from jitload.prebuilding.processes import LocalWorkers
 from jitload.prebuilding.worker import Task, build_task
 
 # Kills the nearest Python above it: the worker that builds a module called "victim".
@@ -117,7 +117,7 @@ class CollectorState:
 
 
 def test_a_worker_collects_garbage_after_its_first_request():
-    worker = processes.LocalWorkers(1)._workers.take()
+    worker = processes.LocalWorkers(1).workers.take()
     assert [worker.ask(pickle.dumps((CollectorState(), None))) for _ in range(3)] == ["False", "True", "True"]
     worker.close()
     worker.await_end()
@@ -144,7 +144,7 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
 
 def test_a_worker_that_exits_is_reported_with_its_status(monkeypatch):
     monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
-    with local_workers(1) as workers:
+    with LocalWorkers(1) as workers:
         outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
     assert outcome.error == "3 workers died while they built the request; the last one ended with status 7"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.building.progress import progress_bar
 from jitload.errors import JitLoadError
-from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
+from jitload.prebuilding.processes import LocalWorkers, worker_count
 from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
 from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
 from jitload.request.tuned import Tuned
@@ -196,11 +196,11 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
             _log.warning(lost, len(left))
         tasks = left
     if tasks:
-        with local_workers(min(jobs or worker_count(), len(tasks))) as workers:
+        with LocalWorkers(min(jobs or worker_count(), len(tasks))) as workers:
             _run_in(workers, tasks, done)
 
 
-def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
+def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
     """Build tasks with an executor. Return the tasks that are left if the executor breaks.
 
     Tasks with `needs_caller` are built in this process.
@@ -231,7 +231,7 @@ def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Don
     return tuple(left)
 
 
-def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome] | None:
+def _submit(executor: Executor, task: Task) -> Future[Outcome] | None:
     """Submit a task, and return its future, or None if the executor is broken."""
     try:
         return executor.submit(build_task, task)

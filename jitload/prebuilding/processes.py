@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from typing import Any
 
 from jitload.building.child_process import ChildPool, ChildProcess
 from jitload.errors import JitLoadError
@@ -21,17 +21,26 @@ _PROGRAM = (
 )
 
 
-class LocalWorkers:
-    """Worker processes on this machine. A worker that dies is replaced, and the other builds go on."""
+class LocalWorkers(ThreadPoolExecutor):
+    """An executor of worker processes on this machine. A worker that dies is replaced, and the other builds go on.
+
+    If its `with` block raises an exception, the workers' unfinished builds are interrupted.
+    """
 
     def __init__(self, count: int) -> None:
-        # Each thread waits for one worker.
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
-        self._workers = ChildPool(lambda: ChildProcess(_PROGRAM, *sys.path))
+        super().__init__(count, thread_name_prefix="jitload-prebuild")  # each thread waits for one worker
+        self.workers = ChildPool(lambda: ChildProcess(_PROGRAM, *sys.path))
 
-    def submit(self, build: Callable[[Task], Outcome], task: Task) -> Future[Outcome]:
+    def submit(self, build: Callable[..., Any], /, *tasks: Any, **_: Any) -> Future[Any]:
         """Let the next idle worker build a request, and return a future for the outcome."""
-        return self._threads.submit(self._build, build, task)
+        return super().submit(self._build, build, *tasks)
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type:
+            self.shutdown(wait=False, cancel_futures=True)
+            self.workers.interrupt()
+        self.shutdown()
+        self.workers.close()
 
     def _build(self, build: Callable[[Task], Outcome], task: Task) -> Outcome:
         """Build a request in a worker, and return the outcome. If the worker dies, try again with another worker."""
@@ -41,38 +50,12 @@ class LocalWorkers:
         except Exception as error:  # noqa: BLE001  whatever a user's object raises
             return failure(task, f"the request cannot be sent to another process: {error}")
         try:
-            answer, cause = self._workers.ask(data, TRIES)
+            answer, cause = self.workers.ask(data, TRIES)
         except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
             answer = f"a worker cannot be started: {error}"
         else:
             answer = answer or f"{TRIES} workers died while they built the request; the last one {cause}"
         return answer if isinstance(answer, Outcome) else failure(task, answer, time.monotonic() - started)
-
-    def interrupt(self) -> None:
-        """End all workers without waiting for their builds."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._workers.interrupt()
-
-    def close(self) -> None:
-        """Wait for all builds, and end the workers."""
-        self._threads.shutdown()
-        self._workers.close()
-
-
-@contextmanager
-def local_workers(count: int) -> Iterator[LocalWorkers]:
-    """Yield workers for a `with` block, and end them afterwards.
-
-    If the block raises an exception, the workers' unfinished builds are interrupted.
-    """
-    workers = LocalWorkers(count)
-    try:
-        yield workers
-    except BaseException:
-        workers.interrupt()
-        raise
-    finally:
-        workers.close()
 
 
 def worker_count() -> int:
