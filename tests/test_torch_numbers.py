@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import operator
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,11 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from jitload import cpp_extension
-
-NAMES = "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add with_others"
 
 TEXT = """
 template <class T>
@@ -42,10 +35,6 @@ void scale(torch::Tensor x, double n) { x *= n; }
 void multiply(torch::Tensor x, torch::Tensor y) { x *= y; }
 torch::Tensor half() { return torch::full({2}, 0.5); }
 torch::Tensor add(torch::Tensor x, torch::Tensor y) { return x + y; }
-std::vector<torch::Tensor> with_others(torch::Tensor x) {
-  return {x * torch::Scalar(true), x + torch::Scalar(x.to(torch::kComplexFloat).sum().item()), 2 - x, x.pow(2), x.lerp(x * 2, 0.25),
-          x.masked_fill(x > 0, -1), x.addcmul(x, x, 0.5), x.clone().addcmul_(x, x, 2), x.clone().sub_(x, 3), x.clone().fill_(0.1)};
-}
 """
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -66,36 +55,8 @@ VALUES = torch.tensor([1.0, -2.0, 0.3, 0.0, -0.0, 1e4, float("inf"), float("nan"
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
-    return cpp_extension.load_inline("numbers_of_torch", TEXT, functions=NAMES.split())
-
-
-class Refuse(TorchDispatchMode):
-    """Refuses the operator with which a library tries torch's C++ functions."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.ops.aten.mul_.Scalar:
-            raise ValueError("refused")
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.fixture
-def python_calls(tmp_path: Path) -> Iterator[tuple[ModuleType, list[str]]]:
-    """A module whose library may not call torch's C++ functions, and the operators that it calls through Python instead.
-
-    A library tries the functions in its first call, so this module is a copy of the other one's library.
-    """
-    (entry,) = Path(os.environ["JITLOAD_CACHE_DIR"]).glob("numbers_of_torch-*")
-    shutil.copytree(entry, tmp_path / entry.name)
-    names: list[str] = []
-    find = torch._C._get_operation_overload
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-        patch.setattr("jitload.pipeline._modules", {})
-        patch.setattr(torch._C, "_get_operation_overload", lambda *name: names.append(".".join(name)) or find(*name))
-        with Refuse():
-            module = cpp_extension.load_inline("numbers_of_torch", TEXT, functions=NAMES.split())
-            module.zeros(torch.ones(1))
-        yield module, names
+    names = "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add"
+    return cpp_extension.load_inline("numbers_of_torch", TEXT, functions=names.split())
 
 
 def described(x: Any) -> tuple[Any, ...]:
@@ -161,40 +122,8 @@ def test_an_inference_tensor_changes_only_once_before_torch_refuses_that(module:
     assert x.tolist() == [3, 3]
 
 
-class Log(TorchDispatchMode):
-    """Writes down the operators that torch calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
-def test_a_mode_sees_the_operators_of_torchs_build(module: ModuleType):
-    x = torch.ones(2)
-    with Log() as log:
-        module.with_float(x, 0.5)
-    operators = [f"aten.{name}.Scalar" for name in "add add sub mul div lt le gt ge eq ne gt".split()]  # noqa: SIM905
-    changes = [f"aten.{name}_.Scalar" for name in ("add", "sub", "mul", "div")]
-    assert log.names == [*operators, *["aten.clone.default"] * 4, *changes]
-
-
 def test_errors_are_those_of_torch(module: ModuleType):
     with pytest.raises(RuntimeError, match=r"^The size of tensor a \(2\) must match the size of tensor b \(3\)"):
         module.add(torch.ones(2), torch.ones(3))
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
         module.scale(torch.ones(2, dtype=torch.int64), 0.5)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_without_torchs_functions_python_gives_the_same(
-    module: ModuleType, python_calls: tuple[ModuleType, list[str]], dtype: torch.dtype
-):
-    x, (slow, names) = VALUES[:5].to(dtype), python_calls
-    assert [*map(described, slow.with_others(x))] == [*map(described, module.with_others(x))]
-    assert {"aten::mul.Scalar", "aten::add.Scalar", "aten::addcmul.", "aten::sub_.Tensor"} <= {*names}
-    for number in (0.1, -2.5):
-        assert [*map(described, slow.with_float(x, number))] == [*map(described, module.with_float(x, number))]

@@ -44,9 +44,7 @@ void find_interface() {
   static std::mutex mutex;
   const GilRelease release; /* another thread may need the GIL to import torch */
   const std::lock_guard<std::mutex> lock(mutex);
-  if (interface_functions != nullptr) return;
-  interface_functions = new Interface;
-  interface_functions->takes_scalars = try_scalars();
+  if (interface_functions == nullptr) interface_functions = new Interface;
 }
 
 void fail_torch(const char* action) {

@@ -37,7 +37,6 @@ struct Interface {
 #undef X
   void* library; /* libtorch_cpu.so */
   Handle undefined; /* torch's undefined tensor */
-  bool takes_scalars = true; /* fact 5 below; until it is tried, too */
   bool (*aoti_torch_grad_mode_is_enabled)();
   void (*aoti_torch_grad_mode_set_enabled)(bool);
   /* Of later releases; NULL before. Without the first, torch writes a message to its log. */
@@ -63,8 +62,6 @@ inline const Interface& interface() {
 /* A function of libtorch_cuda.so, or an error. */
 void* cuda_function(const char* name);
 Handle take_tensor(uint64_t bits); /* a handle of the stack, or NULL for an undefined tensor */
-bool try_scalars(); /* whether torch's functions take those of the light headers */
-inline Handle handle_or_undefined(const at::Tensor& tensor) { return tensor.defined() ? tensor.handle() : interface().undefined; }
 [[noreturn]] void fail_as_torch(const std::exception& error);
 void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
 
@@ -86,10 +83,7 @@ inline void check(int32_t status, const char* action) {
  * 2. The function that makes a torch.Tensor for a handle (`Torch::wrap`): torch's conversion does so.
  * 3. The function that prints a tensor: it is printed as Python prints it.
  * 4. The functions that return handles of cuBLASLt, cuSPARSE, cuSOLVER and cuDNN (`cuda_function`): an error.
- * 5. The names of the C++ functions of operators that take a Scalar, such as `at::_ops::add_Tensor::call`, and the members of
- *    c10::Scalar, which are those of the light headers' class: the operator is called through Python.
- * The first two are compared with torch's conversion before they are used, and are not needed from torch 2.14 on. The last is tried
- * with two operators before it is used. */
+ * The first two are compared with torch's conversion before they are used, and are not needed from torch 2.14 on. */
 const char* const kWrapName = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
 const char* const kPrintName = "_ZN2at5printERSoRKNS_6TensorEl";
 

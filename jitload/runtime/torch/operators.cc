@@ -131,21 +131,50 @@ void take_python(const char* letters, const Object& object, uint64_t* results) {
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
 /* The operator itself, as an object of Python. */
-Object find_in_python(const Operator& op) {
+Object find_exact(const Operator& op) {
   const Object first = python(op.name), second = python(op.overload);
   const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
   TORCH_CHECK_NOT_IMPLEMENTED(!is_none(pair.get()), "this torch has no operator ", op.name,
                               *op.overload != '\0' ? "." : "", op.overload);
   return checked(PySequence_GetItem(pair.get(), 0));
 }
-void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
+/* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
+ * by their names, because some of its deprecated forms have them in another order. */
+void* find_quick(const Operator& op) {
+  if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
+  const char* const name = op.name + sizeof "aten::" - 1;
+  /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
+  if (*op.results == '_' && strcmp(op.overload, "Scalar") == 0 && strncmp(name, "mul", 3) == 0) return nullptr;
+  void* function = attribute_or_null(torch_module().functions, name);
+  return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
+}
+
+void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results, bool is_exact) {
   Gil gil;
-  size_t name_count = 0;
-  if (op.keyword_names == nullptr) op.keyword_names = keyword_tuple(op.names, &name_count).release();
-  if (op.python == nullptr) op.python = find_in_python(op).release();
+  if (op.keyword_names == nullptr) {
+    size_t name_count = 0;
+    op.keyword_names = keyword_tuple(op.names, &name_count).release();
+    op.quick = find_quick(op);
+  }
   PythonArguments objects(count);
-  for (size_t i = 0; i < count; ++i) objects.add(object_of(arguments[i].code, arguments[i].value));
-  take_python(op.results, objects.call(op.python, count - 1, op.keyword_names), results);
+  bool is_quick = !is_exact && op.quick != nullptr;
+  const bool is_factory = is_quick && strstr(op.names, "pin_memory ") != nullptr; /* there, pin_memory is not optional */
+  for (size_t i = 0; i < count; ++i) {
+    Object object = object_of(arguments[i].code, arguments[i].value);
+    const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
+    is_quick &= arguments[i].code != Code<at::Tensor>::value || !is_none(object.get()); /* `out` may be None in Python */
+    objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
+  }
+  if (is_quick) {
+    try {
+      return take_python(op.results, objects.call(op.quick, count > 2 ? count - 1 : 0, op.keyword_names), results);
+    } catch (const PythonError& error) {
+      if (!error.is(PyExc_TypeError)) throw; /* its parameters may differ from the operator's */
+      op.quick = nullptr;
+    }
+  }
+  if (op.exact == nullptr) op.exact = find_exact(op).release();
+  take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
 /* Calls torch's C function for `empty`, `zeros` or `full`, which takes less time than values in boxes. NULL if it is missing, if
@@ -166,64 +195,14 @@ Handle make_tensor(char kind, const Argument* arguments) {
   Handle result = nullptr;
   if (kind != 'f') {
     if (method != nullptr) method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
-  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && !number.isComplex() &&
-             (number.isFloatingPoint() || (number.real() >= 0 && number.real() < 0x1p53))) { /* uint8 takes -1, but not -1.0 */
+  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && number.is_double() &&
+             (number.isFloatingPoint() || number.real() >= 0)) { /* an unsigned dtype takes -1, but not -1.0 */
     interface().full(sizes.data(), dim, number.real(), &type, nullptr, &device_type, device.index(), nullptr, &result);
   }
   return result;
 }
-
-/* Calls an operator through torch's dispatcher; false after an error. */
-bool call_boxed(const Operator& op, const Argument* arguments, size_t count, uint64_t* results, std::string* message) {
-  uint64_t stack[64];
-  const auto bits = [](const Argument& a) { return a.code == Code<int64_t>::value ? as<uint64_t>(a) : stack_value(a.code, a.value); };
-  for (size_t i = 0; i < count; ++i) stack[i] = bits(arguments[i]);
-  if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) != 0) {
-    if (interface().last_message != nullptr) *message = interface().last_message();
-    return false;
-  }
-  for (size_t i = 0; op.results[i] != '\0'; ++i) {
-    if (op.results[i] == '_') delete_handle(reinterpret_cast<Handle>(stack[i]));
-    results[i] = stack[i];
-  }
-  return true;
-}
-
-/* torch's C++ function of an operator whose arguments are up to four tensors and numbers, by its mangled name; or NULL. */
-void* find_function(const Operator& op, const Argument* arguments, size_t count) {
-  const bool is_change = *op.results == '_';
-  const std::string name = op.name + (sizeof "aten::" - 1) + std::string(*op.overload != '\0' ? "_" : "") + op.overload;
-  std::string types = is_change ? "RNS_6TensorE" : "RKNS_6TensorE";
-  const char* scalar = "RKN3c106ScalarE";
-  if (count > 4 || (!is_change && strcmp(op.results, "t") != 0) || arguments[0].code != Code<at::Tensor>::value) return nullptr;
-  for (size_t i = 1; i < count; ++i) { /* S0_, S1_ and so on are types that the name already has */
-    const bool is_tensor = arguments[i].code == Code<at::Tensor>::value;
-    if (!is_tensor && arguments[i].code != Code<c10::Scalar>::value) return nullptr;
-    types += !is_tensor ? std::exchange(scalar, is_change ? "S7_" : "S8_") : !is_change ? "S4_" : i == 1 ? "RKS2_" : "S5_";
-  }
-  return dlsym(interface().library, ("_ZN2at4_ops" + std::to_string(name.size()) + name + "4callE" + types).c_str());
-}
-/* Calls that function, which takes a Scalar of the light headers as one of torch's; false after an error. */
-bool call_function(const Operator& op, const Argument* arguments, size_t count, uint64_t* results, std::string* message) {
-  using Pointer = const void*;
-  Pointer p[4] = {}; /* the function ignores those behind its own */
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_tensor = arguments[i].code == Code<at::Tensor>::value;
-    p[i] = is_tensor ? handle_or_undefined(as<at::Tensor>(arguments[i])) : arguments[i].value;
-  }
-  try {
-    call_torch([&] {
-      if (*op.results == '_') {
-        reinterpret_cast<Pointer (*)(Pointer, Pointer, Pointer, Pointer)>(op.function)(p[0], p[1], p[2], p[3]);
-      } else { /* A tensor of torch is one pointer with a destructor, like ours. Its address is a handle. */
-        const auto function = reinterpret_cast<at::Tensor (*)(Pointer, Pointer, Pointer, Pointer)>(op.function);
-        results[0] = reinterpret_cast<uint64_t>(new at::Tensor(function(p[0], p[1], p[2], p[3])));
-      }
-    });
-    return true;
-  } catch (const c10::Error& error) {
-    return *message = error.what(), false;
-  }
+bool changes_arguments(const Operator& op) {
+  return op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
 }
 
 }  // namespace
@@ -235,23 +214,30 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
     Gil gil;
     PyErr_Clear(); /* what follows raises the error, too */
   }
-  const bool has_scalar = std::any_of(arguments, arguments + count, is_scalar);
-  if (has_scalar && op.function == &op) op.function = interface().takes_scalars ? find_function(op, arguments, count) : nullptr;
-  const bool needs_python = has_scalar ? op.function == nullptr : op.needs_python || *op.results == 's';
-  std::string message;
-  if (needs_python) return run_in_python(op, arguments, count, results);
-  if ((has_scalar ? call_function : call_boxed)(op, arguments, count, results, &message)) return;
+  if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
+    return run_in_python(op, arguments, count, results, false);
+  }
+  uint64_t stack[64];
+  for (size_t i = 0; i < count; ++i) stack[i] = stack_value(arguments[i].code, arguments[i].value);
+  if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) == 0) {
+    for (size_t i = 0; op.results[i] != '\0'; ++i) {
+      if (op.results[i] == '_') delete_handle(reinterpret_cast<Handle>(stack[i]));
+      results[i] = stack[i];
+    }
+    return;
+  }
   Gil gil;
   if (PyErr_Occurred() != nullptr) throw PythonError(); /* by an operator or a mode that is written in Python */
-  /* The same call raises the error with its class in Python, but for an error that torch raises after it has written. */
+  /* The C interface does not tell the class of an error. The same call raises it in Python. */
+  const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
+  /* torch raises this error after it has written, so the call is not repeated. */
   TORCH_CHECK(message.find("Inplace update to inference tensor") == message.npos, message);
-  run_in_python(op, arguments, count, results);
+  run_in_python(op, arguments, count, results, true);
   /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
   op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||
                     message.find("Expected IntList but got GenericList") != std::string::npos;
   /* The first call may have changed a part. */
-  const bool changes = op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
-  TORCH_CHECK(op.needs_python || !changes, op.name, " failed", message.empty() ? "" : ": ", message);
+  TORCH_CHECK(op.needs_python || !changes_arguments(op), op.name, " failed", message.empty() ? "" : ": ", message);
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {

@@ -20,7 +20,7 @@ int Py_IsInitialized(void), PyGILState_Ensure(void), PyGILState_Check(void), PyT
     PyObject_IsTrue(void*), PyCallable_Check(void*), PyNumber_Check(void*), PyIndex_Check(void*),
     PyBytes_AsStringAndSize(void*, char**, ptrdiff_t*), PyList_SetItem(void*, ptrdiff_t, void*),
     PyTuple_SetItem(void*, ptrdiff_t, void*), PySequence_Check(void*),
-    PyErr_WarnEx(void*, const char*, ptrdiff_t);
+    PyErr_GivenExceptionMatches(void*, void*), PyErr_WarnEx(void*, const char*, ptrdiff_t);
 void Py_IncRef(void*), Py_DecRef(void*), PyGILState_Release(int), PyEval_RestoreThread(void*),
     PyErr_Clear(void), PyErr_Fetch(void**, void**, void**), PyErr_Restore(void*, void*, void*),
     PyErr_NormalizeException(void**, void**, void**), PyErr_SetString(void*, const char*);
@@ -58,6 +58,7 @@ class PythonError : public c10::Error {
   PythonError(const PythonError& other) noexcept;
   ~PythonError() override;
   void restore() const;
+  bool is(void* type) const { return PyErr_GivenExceptionMatches(type_, type) != 0; }
 
  private:
   struct Parts;

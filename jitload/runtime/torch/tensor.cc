@@ -71,16 +71,6 @@ Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   return tensor;
 }
 
-bool try_scalars() {
-  try {
-    at::Tensor x(empty_tensor(static_cast<int8_t>(c10::kDouble), nullptr, 0));
-    *static_cast<double*>(x.data_ptr()) = 3;
-    return ((x *= 2) + 0.5).item().toDouble() == 6.5;
-  } catch (const std::exception&) { /* in a mode of torch */
-    return false;
-  }
-}
-
 c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
 
 void append(Message& m, const at::Tensor& value) {
@@ -255,35 +245,60 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define JITLOAD_TORCH_BINARY_(Other, symbol, name, names, arguments)                                                          \
-  Tensor operator symbol(const Tensor& a, const Other& b) {                                                                   \
-    static Operator op{"aten::" name, #Other, names, "t"}; return call<Tensor> arguments;                                     \
+/* The number as a tensor with the dtype of `x`, to which torch would convert it. Undefined where an operator may treat the two
+ * differently, for bools, numbers that overflow, and tensors of modes and transforms, and for GPUs, which convert it themselves. */
+static Tensor number_like(const Tensor& x, const Scalar& number) {
+  static bool is_off = interface().full == nullptr; /* or after an error, if torch (2.10 to 2.12) writes errors to its log */
+  const void* data = nullptr;
+  Handle result = nullptr;
+  if (is_off || !x.is_cpu() || number.isBoolean() || !number.is_double() || x.layout() != kStrided) return {};
+  auto dtype = static_cast<int32_t>(x.scalar_type());
+  const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0;
+  if (x.scalar_type() != kDouble && !(x.scalar_type() == kFloat && fits)) return {};
+  if (interface().torch_get_const_data_ptr(x.handle(), &data) != 0) is_off = interface().last_message == nullptr;
+  if (data == nullptr) return {};
+  if (interface().full(nullptr, 0, number.real(), &dtype, nullptr, nullptr, -1, nullptr, &result) == 0) return Tensor(result);
+  Gil gil;
+  return PyErr_Clear(), Tensor();
+}
+#define JITLOAD_TORCH_SHORTCUT_Tensor_(x, symbol, other)
+#define JITLOAD_TORCH_SHORTCUT_Scalar_(x, symbol, number) \
+  if (const Tensor tensor = number_like(x, number); tensor.defined()) return x symbol tensor;
+#define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
+  Tensor& Tensor::operator symbol(const Other & other) {                                           \
+    JITLOAD_TORCH_SHORTCUT_##Other##_(*this, symbol, other)                                        \
+    static Operator op{"aten::" name, #Other, "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
+    return call<void>(op, *this, other), *this;                                                    \
   }
-#define JITLOAD_TORCH_CHANGE_(Other, symbol, name, names, arguments)                                                          \
-  Tensor& Tensor::operator symbol##=(const Other & b) {                                                                       \
-    static Operator op{"aten::" name "_", #Other, names, "_"}; Tensor& a = *this; return call<void> arguments, a;             \
+#define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
+  Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
+    JITLOAD_TORCH_SHORTCUT_##Other##_(a, symbol, b)                                                \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha}; return call<Tensor>(op, a, b); \
   }
 #define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
-#define Y(...) X(BINARY, __VA_ARGS__) X(CHANGE, __VA_ARGS__)
-Y(+, "add", "other alpha ", (op, a, b, Scalar(1))) Y(-, "sub", "other alpha ", (op, a, b, Scalar(1)))
-#undef Y
-#define Y(kind, symbol, name) X(kind, symbol, name, "other ", (op, a, b))
-Y(BINARY, *, "mul") Y(CHANGE, *, "mul") Y(BINARY, /, "div") Y(CHANGE, /, "div") Y(BINARY, &, "bitwise_and") Y(CHANGE, &, "bitwise_and")
-Y(BINARY, |, "bitwise_or") Y(CHANGE, |, "bitwise_or") Y(BINARY, ^, "bitwise_xor") Y(CHANGE, ^, "bitwise_xor") Y(BINARY, %, "remainder")
-Y(BINARY, <, "lt") Y(BINARY, <=, "le") Y(BINARY, >, "gt") Y(BINARY, >=, "ge") Y(BINARY, ==, "eq") Y(BINARY, !=, "ne")
-#undef Y
+/* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */
+X(CHANGE, +=, "add_", true) X(BINARY, +, "add", true) X(CHANGE, -=, "sub_", true) X(BINARY, -, "sub", true)
+X(CHANGE, *=, "mul_", false) X(BINARY, *, "mul", false) X(CHANGE, /=, "div_", false) X(BINARY, /, "div", false)
+X(CHANGE, &=, "bitwise_and_", false) X(CHANGE, |=, "bitwise_or_", false) X(CHANGE, ^=, "bitwise_xor_", false)
+X(BINARY, %, "remainder", false)
+#undef X
+#define X(symbol, name, swapped)                     \
+  JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false) \
+  JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false) \
+  Tensor operator symbol(const Scalar& a, const Tensor& b) { return b swapped a; }
+X(<, "lt", >) X(<=, "le", >=) X(>, "gt", <) X(>=, "ge", <=) X(==, "eq", ==) X(!=, "ne", !=)
+X(&, "bitwise_and", &) X(|, "bitwise_or", |) X(^, "bitwise_xor", ^)
 #undef X
 #undef JITLOAD_TORCH_BINARY_
 #undef JITLOAD_TORCH_CHANGE_
-#define X(symbol, swapped) Tensor operator symbol(const Scalar& a, const Tensor& b) { return b swapped a; }
-X(+, +) X(*, *) X(&, &) X(|, |) X(^, ^) X(<, >) X(<=, >=) X(>, <) X(>=, <=) X(==, ==) X(!=, !=)
-#undef X
+Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
+Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 /* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
 static Tensor filled_like(const Scalar& number, const Tensor& other) {
-  static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
-  const TensorOptions none;
-  return call<Tensor>(op, other, none.dtype_opt(), none.layout_opt(), none.device_opt(), none.pinned_memory_opt(),
-                      none.memory_format_opt()) = number;
+  static Operator op{"aten::full_like", "", "fill_value dtype layout device pin_memory memory_format ", "t"};
+  const TensorOptions options;
+  return call<Tensor>(op, other, number, options.dtype_opt(), options.layout_opt(), options.device_opt(),
+                      options.pinned_memory_opt(), options.memory_format_opt());
 }
 Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
 Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }

@@ -179,7 +179,10 @@ const char* type_name(unsigned code, bool is_result) {
 static uint64_t bits_of(Type type, const void* value) {
   uint64_t bits = 0;
   switch (type) {
-    case Type::tensor: return reinterpret_cast<uint64_t>(copy_handle(handle_or_undefined(*static_cast<const at::Tensor*>(value))));
+    case Type::tensor: {
+      const at::Tensor& tensor = *static_cast<const at::Tensor*>(value);
+      return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
+    }
     case Type::text:
     case Type::string: {
       const auto text = type == Type::text ? *static_cast<const c10::TextArg*>(value)

@@ -191,13 +191,13 @@ using std::make_optional, std::nullopt, std::nullopt_t, std::optional;
 
 class Scalar {
  public:
-  enum class Tag : int32_t { floating = 0, integer = 1, complex = 3, boolean = 4 };
+  enum class Tag : int8_t { floating, integer, boolean, complex };
   Scalar() : Scalar(static_cast<int64_t>(0)) {}
-  Scalar(double value) : tag_(Tag::floating), float_(value) {}
+  Scalar(double value) : tag_(Tag::floating), float_(value), integer_(0) {}
   Scalar(float value) : Scalar(static_cast<double>(value)) {}
   Scalar(Half value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
   Scalar(BFloat16 value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
-  Scalar(long value) : tag_(Tag::integer), integer_(value) {}
+  Scalar(long value) : tag_(Tag::integer), float_(0), integer_(value) {}
   Scalar(long long value) : Scalar(static_cast<long>(value)) {}
   Scalar(unsigned long value) : Scalar(static_cast<long>(value)) {
     if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::Error, "jitload's headers for torch do not support integers of 2**63 or more");
@@ -206,11 +206,11 @@ class Scalar {
   Scalar(T value) : Scalar(static_cast<long>(value)) {}
   X(unsigned) X(int) X(short) X(signed char) X(unsigned char)
 #undef X
-  Scalar(bool value) : tag_(Tag::boolean), integer_(value) {}
+  Scalar(bool value) : tag_(Tag::boolean), float_(0), integer_(value) {}
   static Scalar complex(double real, double imaginary) {
     Scalar result(real);
     result.tag_ = Tag::complex;
-    result.imaginary_ = imaginary;
+    __builtin_memcpy(&result.integer_, &imaginary, sizeof imaginary);
     return result;
   }
   Tag tag() const { return tag_; }
@@ -228,10 +228,16 @@ class Scalar {
   Result name() const { return to<Result>(); }
   X(double, toDouble) X(float, toFloat) X(int64_t, toLong) X(int, toInt)
 #undef X
+  /* Whether a double holds the number. */
+  bool is_double() const { return isFloatingPoint() || (!isComplex() && __builtin_fabs(real()) < 9007199254740992); }
   bool toBool() const { return has_float() ? float_ != 0 : integer_ != 0; }
   Scalar operator-() const;
   double real() const { return has_float() ? float_ : static_cast<double>(integer_); }
-  double imaginary() const { return imaginary_; }
+  double imaginary() const {
+    double value;
+    __builtin_memcpy(&value, &integer_, sizeof value);
+    return value;
+  }
 
  private:
   bool has_float() const { return isFloatingPoint() || isComplex(); }
@@ -239,10 +245,9 @@ class Scalar {
   T convert() const { return has_float() ? static_cast<T>(float_) : static_cast<T>(integer_); }
   /* Throws torch's error for a number that a type of C++ does not hold. */
   void check_range(const char* type, double low, double high, bool is_float) const;
-  alignas(16) Tag tag_; /* the members lie as in torch's class */
-  long padding_ = 0;
-  union { double float_; long integer_; }; /* for a complex number, the real part */
-  double imaginary_ = 0;
+  Tag tag_;
+  double float_; /* the real part of a complex number, whose other part is in integer_ */
+  long integer_;
 };
 template <>
 inline bool Scalar::to<bool>() const { return toBool(); }

@@ -22,8 +22,8 @@ struct Operator {
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;
   char factory = '\0'; /* e, z and f for `empty`, `zeros` and `full` */
-  void* function = this; /* a C++ function of torch, or NULL; this before it is looked up */
-  void *python = nullptr, *keyword_names = nullptr; /* the operator as a function of Python */
+  void *quick = nullptr, *exact = nullptr; /* functions of Python */
+  void* keyword_names = nullptr;
 };
 
 /* Values of torch's stack, of which each owns what it refers to. */

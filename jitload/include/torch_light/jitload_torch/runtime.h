@@ -101,12 +101,11 @@ void return_gil(int state);
 
 /* Holds the GIL while an object of this class lives. */
 struct Gil {
-  Gil() : was_held(holds_gil), state(was_held ? 0 : take_gil()) { if (!was_held) holds_gil = true; }
+  Gil() : was_held(holds_gil), state(was_held ? 0 : take_gil()) { holds_gil = true; }
   Gil(const Gil&) = delete;
   ~Gil() {
-    if (was_held) return;
-    holds_gil = false;
-    return_gil(state);
+    holds_gil = was_held;
+    if (!was_held) return_gil(state);
   }
   const bool was_held;
   const int state;
