@@ -131,6 +131,20 @@ def test_an_unclosed_brace_is_reported_in_the_users_text(tmp_path: Path) -> None
         compile_text(tmp_path, KERNEL.replace("x[0] = 1", "{ x[0] = 1"))
 
 
+def test_the_headers_of_cuda_may_lie_behind_a_symbolic_link(tmp_path: Path) -> None:
+    """By itself, g++ would name them by their real paths, because these are shorter."""
+    settings = read_settings()
+    cuda = find_cuda_headers(settings)
+    (tmp_path / ("long" * 50)).mkdir()
+    links = [tmp_path / ("long" * 50) / str(number) for number, _ in enumerate(cuda.include_dirs)]
+    for link, directory in zip(links, cuda.include_dirs, strict=True):
+        link.symlink_to(directory)
+    source = DeviceSource(name="zoo", pieces=(("zoo.cu", "#include <cuda/std/type_traits>\n" + KERNEL),))
+    tools = find_compiler(settings), cuda._replace(include_dirs=tuple(links)), find_ninja(settings)
+    (tmp_path / "work").mkdir()
+    assert compile_for_cpu(source, *tools, tmp_path / "work").compiled.headers == ()
+
+
 def test_attributes_of_newer_standard_libraries() -> None:
     text = """
     static __attribute__((__noinline__, __cold__)) int twice(int x) { return 2 * x; }

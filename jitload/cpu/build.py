@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-ffunction-sections",
     "-fno-extern-tls-init", "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno",
-    "-fno-trapping-math", "-w", "-U_FORTIFY_SOURCE", "-fstack-clash-protection",
+    "-fno-trapping-math", "-w", "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fno-canonical-system-headers",
     "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
