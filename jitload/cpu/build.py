@@ -59,6 +59,7 @@ _log = logging.getLogger(__name__)
 # its own, because the object file is read function by function. glibc's fortified functions, which some compilers use
 # by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
 # frame that is too large for the rest of its stack touch the guard page below the stack instead of jumping over it.
+# Headers of the toolkit are recognised by their directory, even if they are links to shorter paths.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-ffunction-sections",
     "-fno-extern-tls-init", "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno",
