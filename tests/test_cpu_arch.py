@@ -128,7 +128,7 @@ def test_a_header_that_changes_is_compiled_again(tmp_path):
 
 
 def test_headers_of_a_toolkit_may_be_links(monkeypatch, tmp_path):
-    """g++ would name a header by the path to which a link leads, if that is shorter, as in environments made of links."""
+    """g++ would name a header by the path to which a link leads, if that path is shorter."""
     toolchain = find_cuda_toolchain(read_settings())
     home = tmp_path / "a-long-name-of-a-directory" / "with-links-to-a-toolkit" / "in-another-directory"
     (home / "lib64").mkdir(parents=True)
