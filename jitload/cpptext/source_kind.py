@@ -157,9 +157,9 @@ def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Ite
     while waiting and len(read) < _MAX_HEADERS:
         name, home = waiting.popleft()
         path = _find_header(name, (*home, *include_dirs))
-        if path is None or os.path.realpath(path) in read:
+        if path is None or (real := os.path.realpath(path)) in read:
             continue
-        read.add(os.path.realpath(path))
+        read.add(real)
         text = path.read_text(encoding="utf-8", errors="replace")
         yield UserHeader(name, path, text)
         included = included_headers(header_directives(text))

@@ -6,6 +6,7 @@ only after a compile has failed. Lines for macros are also added if the source t
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -45,8 +46,9 @@ _LIBRARY = "".join(
     f"#include <{name}>\n"
     for name in ("algorithm", "cmath", "cstddef", "cstdlib", "iosfwd", "limits", "new", "type_traits", "utility")
 ).rstrip()
+_COMPLEX_HEADER = "thrust/complex.h"
 # Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC,
-# and the functions above.
+# the functions above, and what <thrust/complex.h> needs.
 _DECLARED_FIRST = {
     r"(?:U?INT|U?LONG|U?LLONG|U?LONG_LONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN|WIDTH)|(?:CHAR|LONG|WORD)_BIT": (
         "#include <limits.h>"
@@ -57,6 +59,7 @@ _DECLARED_FIRST = {
         "#include <_jitload/compiler_macros.h>"
     ),
     **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
+    _COMPLEX_HEADER: _LIBRARY,
 }
 _KNOWN_TO_NVCC = {
     **_DECLARED_FIRST,
@@ -90,12 +93,17 @@ def declarations_for_texts(texts: Iterable[str]) -> tuple[str, ...]:
     Without these lines, NVRTC would silently compile another branch than nvcc. Also return the lines that
     <thrust/complex.h> and functions for dependent launches need. NVRTC may take seconds to find this out.
     """
-    texts = tuple(texts)
-    lines = (line for text in texts if "#" in text for line in re.findall(_CONDITION, text))
-    names = {name for line in lines for name in re.findall(r"\w+", line)}
-    names.update(name for name in _DEPENDENT_LAUNCH_FUNCTIONS if any(name in text for text in texts))
-    needs_library = any("thrust/complex.h" in text for text in texts)
-    return (*_lines_for(names, _DECLARED_FIRST), *([_LIBRARY] if needs_library else []))
+    needed = {line for text in texts for line in _lines_for_text(text)}
+    return tuple(line for line in _DECLARED_FIRST.values() if line in needed)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines_for_text(text: str) -> list[str]:
+    """Return the lines for one text. They are remembered for the next source that includes the same header."""
+    conditions = re.findall(_CONDITION, text) if "#" in text else ()
+    names = {name for condition in conditions for name in re.findall(r"\w+", condition)}
+    names.update(name for name in (*_DEPENDENT_LAUNCH_FUNCTIONS, _COMPLEX_HEADER) if name in text)
+    return _lines_for(names, _DECLARED_FIRST)
 
 
 def _lines_for(names: Iterable[str], known: dict[str, str]) -> list[str]:
