@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from builds import ARCH, run_python
 
 import jitload
-from jitload.building.child_process import ChildProcess
 from jitload.cuda import isolated, precompiled
 from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.cuda.precompiled import leading_directives
@@ -206,11 +204,11 @@ def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
 ):
     questions: list[isolated._Question] = []
     monkeypatch.setattr(isolated, "is_needed", True)
-    child = Mock(is_at_work=False, post=questions.append, is_alive=lambda: False)
-    monkeypatch.setattr(isolated._children, "start", lambda: child)
-    monkeypatch.setattr(isolated._children, "idle", [])
+    monkeypatch.setattr(isolated._children, "ask", lambda question, tries: questions.append(question))
     with suppress(CompileError):
         compiles(text)
+    assert isolated._precompiling
+    isolated._precompiling.join()
     monkeypatch.setattr(isolated, "is_needed", False)  # from now on, this process is the child
     (question,) = questions
     assert isinstance(isolated._answer(question), NvrtcResult)
@@ -220,15 +218,20 @@ def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
     assert kept() == [header]
 
 
-def test_a_child_finishes_what_nobody_waits_for_before_the_next_question():
-    program = "from jitload.building.child_process import answer_questions; answer_questions(str)"
-    child = ChildProcess(f"import sys; sys.path[:] = {sys.path!r}; {program}")
-    child.post(1)
-    assert child.is_at_work
-    assert [child.ask(2), child.ask(3)] == ["2", "3"]
-    assert not child.is_at_work
-    child.kill()
-    assert not child.is_alive()
+def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch: pytest.MonkeyPatch):
+    answered: list[bool] = []
+
+    def ask(question: isolated._Question, tries: int) -> tuple[NvrtcResult, str]:
+        has_code = "int x;" in question.job.source
+        time.sleep(0 if has_code else 0.2)
+        answered.append(has_code)
+        return NvrtcResult(cubin=b"", log="", lowered={}, ptx="", spill_bytes={}), ""
+
+    monkeypatch.setattr(isolated._children, "ask", ask)
+    job = NvrtcJob("k.cu", '#line 1 "k.cu"\n#include <a>\nint x;', (), header_state="a", precompiles=True)
+    isolated.precompile_later(Path("nvrtc"), job)
+    isolated.run_isolated(Path("nvrtc"), job)
+    assert answered == [False, True]
 
 
 def test_a_child_whose_parent_ends_leaves_no_unfinished_header(tmp_path: Path):

@@ -45,38 +45,24 @@ class ChildProcess:
             start_new_session=True,
             pass_fds=descriptors,
         )
-        self.is_at_work = False  # whether an answer has not been read yet
-
-    def post(self, question: object) -> None:
-        """Send a question whose answer nobody needs. The next question waits for the answer."""
-        assert self._process.stdin is not None
-        pickle.dump(question, self._process.stdin)
-        self._process.stdin.flush()
-        self.is_at_work = True
 
     def ask(self, question: object, *, timeout_s: float | None = None) -> Any:
         """Send a question and return the answer, or None if the child has ended. After `timeout_s`, kill it."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            if self.is_at_work:
-                self._receive()
-            self.post(question)
+            pickle.dump(question, self._process.stdin)
+            self._process.stdin.flush()
             if not select.select([self._process.stdout], [], [], timeout_s)[0]:
                 self.kill()
                 return None
-            return self._receive()
+            return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             # An error of a pipe usually means that the child has ended. A signal handler may also raise an OSError,
             # such as a TimeoutError. Such an error has no error number, and it is passed on.
             if (isinstance(error, OSError) and error.errno is None) or not self._has_ended():
                 raise
         return None
-
-    def _receive(self) -> Any:
-        assert self._process.stdout is not None
-        answer = pickle.load(self._process.stdout)  # noqa: S301  from our own child
-        self.is_at_work = False
-        return answer
 
     def is_alive(self) -> bool:
         """Return whether the child runs."""

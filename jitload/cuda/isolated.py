@@ -52,6 +52,8 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """
     if not is_needed:
         return program.compile_in_process(library_path, job)
+    if job.precompiles and _precompiling:
+        _precompiling.join()
     with _slots:
         # A job may die of what an earlier one has damaged in a child that waits, but not in a new child.
         question = _Question(library_path, job, dict(os.environ), _working_dir())
@@ -63,13 +65,20 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 def precompile_later(library_path: Path, job: NvrtcJob) -> None:
     """Make a child process precompile the headers of a job in the background, if NVRTC needs a process of its own."""
-    if is_needed:
-        with suppress(OSError, JitLoadError):  # the next compile will report the error
-            child = _children.take()
-            if not child.is_at_work:  # otherwise, the job waits for its next compile
-                job = headers_alone(job)._replace(precompiles=True)
-                child.post(_Question(library_path, job, dict(os.environ), _working_dir()))
-            _children.give_back(child)
+    global _precompiling  # noqa: PLW0603
+    if is_needed and not (_precompiling and _precompiling.is_alive()):  # otherwise, the job waits for its next compile
+        job = headers_alone(job)._replace(precompiles=True)
+        question = _Question(library_path, job, dict(os.environ), _working_dir())
+        _precompiling = threading.Thread(target=_precompile, args=(question,), name="jitload-precompile", daemon=True)
+        _precompiling.start()
+
+
+_precompiling: threading.Thread | None = None
+
+
+def _precompile(question: _Question) -> None:
+    with suppress(OSError, JitLoadError):  # the next compile will report the error
+        _children.ask(question, tries=1)
 
 
 def _working_dir() -> str:
@@ -100,11 +109,7 @@ def _start() -> ChildProcess:
 def _end_children() -> None:
     """End the idle children. Children at work end with this process."""
     while _children.idle:
-        child = _children.idle.pop()
-        if child.is_at_work:
-            child.forget()  # the child removes its files when it notices that this process has ended
-        else:
-            child.kill()
+        _children.idle.pop().kill()
 
 
 def _forget_children() -> None:

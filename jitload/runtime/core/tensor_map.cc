@@ -44,7 +44,8 @@ int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* 
   return 0;
 }
 
-int jitload_check_map_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout) {
+/* Check what the driver requires of a layout, for an error that says what is wrong. */
+static int jitload_check_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout) {
   const char* argument = kernel->params[map->tensor].name;
   const char* name = jitload_map_name(kernel, map);
   const int32_t last = map->rank - 1;
@@ -78,8 +79,12 @@ int jitload_check_map_layout(const jitload_kernel* kernel, const jitload_tensor_
 }
 
 /* The driver takes the axes in reverse order, and strides in bytes except the last axis's. */
-int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel, const jitload_tensor_map* map,
-                              const jitload_layout* layout, void* out) {
+int jitload_encode_tensor_map(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout,
+                              void* out) {
+  if (jitload_check_layout(kernel, map, layout) != 0) return -1;
+  if (map->type < 0) return 0;
+  const jitload_driver* driver = jitload_get_driver(kernel->name);
+  if (driver == NULL) return -1;
   const int32_t rank = map->rank;
   const uint64_t alignment = jitload_step_alignment(map);
   uint64_t extents[JITLOAD_MAX_RANK], strides[JITLOAD_MAX_RANK];
@@ -152,11 +157,7 @@ int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out) {
     request->params[map->param] = out;
     struct jitload_map_cache* cache = jitload_create_once(&map->cache, [](struct jitload_map_cache*) {});
     if (JITLOAD_LIKELY(jitload_exchange_map(cache, &layout, out, 0))) continue;
-    const jitload_driver* driver = jitload_get_driver(kernel->name);
-    if (driver == NULL || jitload_check_map_layout(kernel, map, &layout) != 0 ||
-        jitload_encode_tensor_map(driver, kernel, map, &layout, out) != 0) {
-      return -1;
-    }
+    if (jitload_encode_tensor_map(kernel, map, &layout, out) != 0) return -1;
     jitload_exchange_map(cache, &layout, out, 1);
   }
   return 0;

@@ -18,10 +18,9 @@ typedef struct jitload_layout {
 /* Read the layout of an argument, which must be a tensor of the map's rank. */
 int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const TVMFFIAny* value,
                         jitload_layout* layout);
-/* Check what the driver requires of a layout. */
-int jitload_check_map_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout);
-int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel, const jitload_tensor_map* map,
-                              const jitload_layout* layout, void* out);
+/* Check a layout, and write its tensor map to `out`, unless the map has no type. */
+int jitload_encode_tensor_map(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout,
+                              void* out);
 /* Pass the tensor maps of a kernel, which are written to `out`. An unchanged layout is not encoded again. */
 int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out);
 

@@ -346,9 +346,7 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
   request.may_ask_framework = request.base.device < 0;
   for (int32_t i = 0; i < triton->descriptor_count; ++i) {
     const jitload_descriptor_spec* spec = &triton->descriptors[i];
-    const jitload_driver* driver = spec->map->type >= 0 ? jitload_get_driver(kernel->name) : NULL;
-    if (spec->map->type >= 0 && driver == NULL) return -1;
-    if (jitload_make_descriptor(driver, kernel, spec, &args[spec->param], &descriptors[i]) != 0) return -1;
+    if (jitload_make_descriptor(kernel, spec, &args[spec->param], &descriptors[i]) != 0) return -1;
     if (descriptors[i].block_rank != 0) request.may_ask_framework = 1;
   }
   void** params = (void**)__builtin_alloca(sizeof(void*) * (size_t)(triton->binding_count + triton->hidden_pointers) + 8);

@@ -135,14 +135,11 @@ int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_ten
   return 1;
 }
 
-int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
-                            const jitload_descriptor_spec* spec, const TVMFFIAny* value,
+int jitload_make_descriptor(const jitload_kernel* kernel, const jitload_descriptor_spec* spec, const TVMFFIAny* value,
                             jitload_tensor_descriptor* descriptor) {
   if (jitload_read_layout(kernel, spec->map, value, &descriptor->layout) != 0) return -1;
-  if (jitload_check_map_layout(kernel, spec->map, &descriptor->layout) != 0) return -1;
-  if (driver == NULL) return 0;
   jitload_tensor_map map = *spec->map;
-  if (descriptor->rounds) map.type = JITLOAD_TMA_TF32;
+  if (descriptor->rounds && map.type >= 0) map.type = JITLOAD_TMA_TF32;
   if (descriptor->pads_nan) map.fill = JITLOAD_TMA_FILL_NAN;
-  return jitload_encode_tensor_map(driver, kernel, &map, &descriptor->layout, descriptor->map);
+  return jitload_encode_tensor_map(kernel, &map, &descriptor->layout, descriptor->map);
 }

@@ -24,8 +24,7 @@ int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descri
 /* Return whether the block shape matches the kernel's. True for a plain tensor. */
 int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor);
 /* Fill in the descriptor of an argument. Return 0, or set an error and return -1. */
-int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
-                            const jitload_descriptor_spec* spec, const TVMFFIAny* value,
+int jitload_make_descriptor(const jitload_kernel* kernel, const jitload_descriptor_spec* spec, const TVMFFIAny* value,
                             jitload_tensor_descriptor* descriptor);
 
 #endif /* JITLOAD_DESCRIPTOR_H_ */
