@@ -129,10 +129,19 @@ def test_a_kernel_that_nothing_types_takes_the_signature_of_its_launch():
     assert repr(module.k) == "<jitload function k(float* x, int n)>"
     renamed = {"f": Launch(kernel="k", signature="double* y, unsigned m", args={"m": "y.numel()"})}
     assert repr(load(text, extra_cuda_cflags=OLD, functions=renamed).f) == "<jitload function f(double* y)>"
-    with pytest.raises(
-        jitload.errors.SignatureError, match="kernel 'k': 1 parameter in its signature, but 2 in the cubin"
-    ):
-        build(text, extra_cuda_cflags=OLD, functions={"k": Launch(signature="float* x")})
+    short = {"k": Launch(signature="float* x")}
+    assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=short).startswith(
+        "kernel 'k': 1 parameter in its signature, but 2 in the cubin\n"
+        "    void k(float* x)\n"
+        "    The parameters in the cubin have 8, 4 bytes.\n"
+    )
+    other = {"k": Launch(signature="float* x, double shift")}
+    assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=other).startswith(
+        "kernel 'k', parameter 2: 'double' has 8 bytes, but the cubin's parameter has 4\n"
+        "    void k(float* x, double shift)\n"
+        "                     ~~~~~~^\n"
+        "    Write the type that the kernel was compiled with."
+    )
 
 
 def test_one_kernel_has_one_signature():

@@ -57,6 +57,13 @@ def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
     assert len(nvrtc_runs) == runs
 
 
+def test_more_candidates_that_are_none_than_nvrtc_lists(nvrtc_runs):
+    absent = "".join(kernel(f"absent{number}") for number in range(60))
+    (found,) = compile_text(f"#if 0\n{absent}#endif\n{kernel('k')}").cubin.kernels
+    assert found.name == "k"
+    assert len(nvrtc_runs) == 3
+
+
 NVCC_NAMES = """
 __global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_t f, int64_t g, uint64_t h,
                   intptr_t i, uintptr_t j, ssize_t l, uint m, ushort n, ulong o, float* x) {
@@ -361,12 +368,6 @@ def test_overloads_and_templates_are_named_in_a_launch():
     module = load(text, functions=functions)
     assert [module[name].kernel.name for name in module] == ["k", "k", "ns::t<float, 4>", "ns::t<double, 8>"]
     assert repr(module.second) == "<jitload function second(int* x, int n)>"
-
-
-def test_sixteen_kernels_in_their_order():
-    names = [f"k{number}" for number in range(16)]
-    module = load("".join(map(kernel, names)))
-    assert list(module) == names
 
 
 def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():
