@@ -84,7 +84,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector look at what tests make, and not at all that was imported before."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
