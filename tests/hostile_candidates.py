@@ -142,8 +142,8 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
             r.choice([
                 f"os.write(800, os.urandom({r.randint(4, 4000)}))\ntime.sleep(100)",
                 _frame("[]"),
-                _frame('{"us": 1, "late_us": 0, "returned": 0}'),
-                _frame('{"us": -1, "late_us": NaN, "returned": true}'),
+                _frame('{"us": 1, "late_us": 0, "has_results": false}'),
+                _frame('{"us": -1, "late_us": NaN, "has_results": 1}'),
             ])
         ),
     ),

@@ -182,7 +182,7 @@ def test_the_time_of_a_process_that_only_sends_is_limited(shared_template):
     slow = "while True: os.write(800, b' '), time.sleep(0.01)"
     texts = [f"import os, time\ndef f(x, y):\n    {body}" for body in (answers, slow)]
     with make_judge(timeout=1) as judge:
-        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["cheat", "cheat"]
+        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["wrong", "cheat"]
 
 
 def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):

@@ -147,7 +147,7 @@ class _Process:
         return [torch.empty(s.shape, dtype=getattr(torch, s.dtype), device=setup.device) for s in setup.results]
 
     def _copy_results(self, returned: Any) -> dict[str, Any]:
-        """Copy what the candidate returned to the shared memory. Return their number, and what is wrong with them."""
+        """Copy what the candidate returned to the shared memory. Return whether it did, or what is wrong with it."""
         values, expected = [] if returned is None else tree_leaves(returned), self._setup.results
         if values and len(values) != len(expected):
             return {"problem": f"it returns {len(values)} results, and the reference {len(expected)}"}
@@ -162,7 +162,7 @@ class _Process:
                 right = f"that of the reference {spec.dtype} of shape {spec.shape}"
                 return {"problem": f"result {number} is {kind[0]} of shape {kind[1]}, and {right}"}
             self._device.copy(self._shared[spec.start : spec.start + spec.size], bytes_of(value))
-        return {"returned": len(values)}
+        return {"has_results": bool(values)}
 
 
 # ---- kinds of candidates ---------------------------------------------------------------------------------------------

@@ -100,29 +100,18 @@ class Judge:
         arguments = {name: self._arguments[name] for name in limits}
         self._problem.setup = self._problem.setup._replace(memory=size, **arguments)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
-        self._processes: Processes | None = None
-        self._lock = threading.Lock()
+        self._processes = Processes(self._problem.setup)
+        weakref.finalize(self, self._processes.close).atexit = False  # or a fork of this process would end them
 
     def __enter__(self) -> Judge:  # noqa: PYI034  Self is in typing since Python 3.11
-        self._start()
+        self._processes.start()
         return self
 
     def close(self, *_: object) -> None:
         """End all processes of the judge."""
-        with self._lock:
-            if self._processes:
-                self._end_processes()
-            self._processes = None
+        self._processes.close()
 
     __exit__ = close
-
-    def _start(self) -> Processes:
-        with self._lock:
-            if self._processes is None:
-                self._processes = Processes(self._problem.setup)
-                self._end_processes = weakref.finalize(self, self._processes.close)
-                self._end_processes.atexit = False  # they end with this process, and not with a fork of it
-            return self._processes
 
     def run(self, candidate: Any, functions: Any = None, **options: Any) -> Verdict:
         """Judge a candidate.
@@ -154,7 +143,7 @@ class Judge:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=candidate.name, stage="hang", reason=reason)
         started = time.monotonic()
-        process, verdict = self._try(candidate, self._start())
+        process, verdict = self._try(candidate, self._processes)
         if process.is_lost:  # perhaps because of another candidate, so it is judged with a template of its own
             with closing(Processes(setup)) as alone:
                 process, verdict = self._try(candidate, alone)

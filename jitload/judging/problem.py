@@ -23,7 +23,6 @@ from jitload.judging.records import (
     TensorSpec,
     bytes_of,
     kind_of,
-    not_an_answer,
     problem_of,
 )
 from jitload.measuring.benchmark import Options, open_clock
@@ -202,12 +201,10 @@ class Problem:
         self._check_unchanged(case, shared)
         if answer.problem:
             raise Rejected("wrong", answer.problem)
-        if answer.returned not in (0, len(case.expected)):
-            raise not_an_answer()
-        if not answer.returned and not self.outputs:
+        if not answer.has_results and not self.outputs:
             raise Rejected("wrong", "it returns None, and the reference returns its results")
         results = [(f"result {n}", spec.view(shared, spec.start)) for n, spec in enumerate(self.setup.results)]
-        if not answer.returned:
+        if not answer.has_results:
             arguments = self.setup.arguments_in(shared, case.starts)
             results = [(self._names[number], arguments[number]) for number in self.outputs]
         try:

@@ -210,15 +210,22 @@ class Processes:
     make_template: Callable[[], Template] = Template
 
     def __init__(self, setup: Setup) -> None:
-        self._template, self._setup = self.make_template(), setup
+        self._setup, self._lock = setup, threading.Lock()
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
-        self._spare: Future[CandidateProcess] = self._starter.submit(self._start)
-        self._lock = threading.Lock()
+        self._template: Template | None = None
+        self._spare: Future[CandidateProcess] | None = None
+
+    def start(self) -> Future[CandidateProcess] | None:
+        """Start a process in advance, and return the one that has been started before."""
+        with self._lock:
+            spare, self._spare = self._spare, self._starter.submit(self._start)
+        return spare
 
     def _start(self) -> CandidateProcess:
-        if not self._template.is_alive():
+        if self._template and not self._template.is_alive():
             self._template.end()
-            self._template = self.make_template()
+            self._template = None
+        self._template = self._template or self.make_template()
         return CandidateProcess(self._template, self._setup)
 
     def take(self) -> CandidateProcess:
@@ -230,13 +237,16 @@ class Processes:
         return process
 
     def _next(self) -> CandidateProcess:
-        with self._lock:
-            spare, self._spare = self._spare, self._starter.submit(self._start)
+        while (spare := self.start()) is None:
+            pass  # nothing has been started before
         return spare.result()
 
     def close(self) -> None:
         """End all processes."""
-        self._starter.shutdown()
-        if not self._spare.exception():
-            self._spare.result().end()
-        self._template.end()
+        with self._lock:
+            spare, self._spare = self._spare, None
+            if spare and not spare.exception():
+                spare.result().end()
+            if self._template:
+                self._template.end()
+            self._template = None

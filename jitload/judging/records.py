@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -170,33 +171,26 @@ class Answer(NamedTuple):
     is_ordered: bool = False
     us: float = 0.0
     late_us: float = 0.0  # how long other streams worked on after the call
-    returned: int = -1  # the number of results
-    problem: str = ""  # what is wrong with them
+    has_results: bool = False  # whether the candidate has returned something
+    problem: str = ""  # what is wrong with it
     seen_us: float = 0.0  # how long the answer took by the judge's clock
 
 
 def read_answer(data: bytes) -> Answer:
     """Return the answer that a process has sent. Reject a candidate that has sent something else."""
-    try:
+    with suppress(ValueError, RecursionError, AttributeError, TypeError):
         fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
         answer = Answer(**fields)
-    except (ValueError, RecursionError, AttributeError, TypeError):
-        raise not_an_answer() from None
-    if not all(map(_is_valid, answer, Answer())):
-        raise not_an_answer()
-    return answer
+        if all(map(_is_valid, answer, Answer())):
+            return answer
+    raise Rejected("cheat", "its process wrote to the judge's connection")
 
 
 def _is_valid(value: Any, default: Any) -> bool:
     """Return whether a value has the type of its default. Numbers must be finite, and are not negative."""
     if isinstance(value, tuple):
         return isinstance(default, tuple) and all(isinstance(text, str) for text in value)
-    return type(value) is type(default) and (isinstance(value, str) or value == default or 0 <= value < math.inf)
-
-
-def not_an_answer() -> Rejected:
-    """Return the verdict on a process that has sent something that is not an answer."""
-    return Rejected("cheat", "its process wrote to the judge's connection")
+    return type(value) is type(default) and (isinstance(value, str) or 0 <= value < math.inf)
 
 
 def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
