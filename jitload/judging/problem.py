@@ -228,9 +228,9 @@ class Problem:
 def _argument_names(reference: Any, count: int) -> tuple[str, ...]:
     """Return the names of the reference's parameters, or others if these are not its arguments one by one."""
     with suppress(TypeError, ValueError):
-        parameters = inspect.signature(getattr(reference, "forward", reference)).parameters.values()
-        if len(parameters) == count and all(p.kind is not p.VAR_POSITIONAL for p in parameters):
-            return tuple(p.name for p in parameters)
+        names = inspect.signature(getattr(reference, "forward", reference)).bind(*range(count)).arguments
+        if len(names) == count:
+            return tuple(names)
     return tuple(f"argument {number}" for number in range(count))
 
 
