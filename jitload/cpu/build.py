@@ -55,11 +55,10 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 _log = logging.getLogger(__name__)
 
-# As with nvcc, code may read memory through pointers of other types, and integers wrap. Each function has a section of
-# its own, as the object file is read function by function. glibc's fortified functions would end the process where
-# `sanitize` reports the user's line. -fstack-clash-protection makes a frame that is too large for the rest of its stack
-# touch the guard page below the stack. Headers of the toolkit are recognised by their directory, even if they are
-# links.
+# As with nvcc, code may read memory through pointers of other types, and integers wrap. The object file is read
+# function by function, so each has its own section. glibc's fortified functions would end the process where `sanitize`
+# reports a line. -fstack-clash-protection makes a large frame touch the guard page below the stack. Headers of the
+# toolkit are recognised by their directory, even if they are links.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-ffunction-sections",
     "-fno-extern-tls-init", "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno",
