@@ -10,8 +10,6 @@ import torch
 import jitload
 from jitload import Launch
 from jitload.errors import CacheError, JitLoadError, ToolchainError, warn_once
-from jitload.settings import read_settings
-from jitload.toolchain.cuda import find_cuda_toolchain
 
 SOURCE = """
 extern "C" __global__ void twice(float* x, int n) {
@@ -125,18 +123,6 @@ def test_a_header_that_changes_is_compiled_again(tmp_path):
         x = torch.ones(4)
         jitload.load_inline("header", cuda_sources=source, **options).twice(x)
         assert torch.equal(x, torch.full((4,), float(by)))
-
-
-def test_headers_of_a_toolkit_may_be_links(monkeypatch, tmp_path):
-    """g++ would name a header by the path to which a link leads, if that path is shorter."""
-    toolchain = find_cuda_toolchain(read_settings())
-    home = tmp_path / "a-long-name-of-a-directory" / "with-links-to-a-toolkit" / "in-another-directory"
-    (home / "lib64").mkdir(parents=True)
-    (home / "lib64" / toolchain.nvrtc_path.name).symlink_to(toolchain.nvrtc_path)
-    (home / "include").symlink_to(toolchain.include_dirs[0])
-    monkeypatch.setenv("JITLOAD_NVRTC", str(home))
-    source = "#include <nv/target>\n#include <cuda_fp16.h>\n" + SOURCE
-    assert doubles(jitload.load_inline("linked", cuda_sources=source, functions=FUNCTIONS, arch="cpu"))
 
 
 def test_another_compiler_than_gcc_is_refused(monkeypatch, tmp_path):
