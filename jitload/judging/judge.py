@@ -19,7 +19,7 @@ from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
 from jitload.judging.problem import Case, Problem, read_source
-from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes
+from jitload.judging.processes import START_S, CandidateProcess, Processes
 from jitload.judging.records import Answer, Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance
@@ -95,10 +95,9 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol))
-        limits = ("timeout", "seconds", "flush_l2", "allow_torch", "remember")
-        arguments = {name: self._arguments[name] for name in limits}
-        self._problem.setup = self._problem.setup._replace(memory=size, **arguments)
+        names = ("timeout", "seconds", "flush_l2", "allow_torch", "remember")
+        limits = {"memory": size, **{name: self._arguments[name] for name in names}}
+        self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol), limits)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes = Processes(self._problem.setup)
         weakref.finalize(self, self._processes.close).atexit = False  # or a fork of this process would end them
@@ -238,7 +237,7 @@ class _Trial:
             self._null_late_us = min(answer.late_us for answer in self._rehearse())
             stage = "compile" if self._candidate.kind in ("cuda", "torch") else "load"
             self._process.begin(stage, max(self._setup.timeout, START_S))
-            registers = self._checked(self._process.load(self._candidate)).registers
+            registers = self._process.load(self._candidate).registers
             self._process.begin("launch", self._setup.timeout)
             return {"stage": "ok", "registers": registers or None, **self._run()}
         except Rejected as rejection:
@@ -263,23 +262,13 @@ class _Trial:
         self._check_own_work(answer)
         return times
 
-    def _checked(self, answer: Answer) -> Answer:
-        """Return an answer, unless it is a reason to reject the candidate."""
-        if answer.error:
-            is_memory = OUT_OF_MEMORY.search(answer.error)
-            stage = "compile" if answer.is_compile else "memory" if is_memory else self._process.stage
-            raise Rejected(stage, answer.error.partition("\n")[0], answer.diagnostics)
-        if answer.replaced:
-            raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
-        return answer
-
     def _call(self, kind: str = "measure", delay_ms: int = 0, clock: Clock = HOST_CLOCK) -> tuple[Answer, Case]:
         """Call the candidate with new inputs, and check all that it did. `clock` measures the reference."""
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
         starts = self._problem.starts() if self._calls % 2 else self._starts
         case = self._problem.new_case(shared, starts, clock)
-        answer = self._checked(self._process.ask("call", kind, case.starts, self._calls % 2, delay_ms))
+        answer = self._process.ask("call", kind, case.starts, self._calls % 2, delay_ms)
         received = shared.clone()  # which no process can change while it is compared
         self._problem.check(case, received, answer, self._candidate.name)
         return answer, case
@@ -309,7 +298,7 @@ class _Trial:
             return
         self._process.left_s = min(self._process.left_s, _FAKE_S)
         try:
-            called = self._checked(self._process.ask("call_without_data", self._starts)).operators
+            called = self._process.ask("call_without_data", self._starts).operators
         except Rejected:
             return
         if called == answer.operators:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +61,9 @@ class Problem:
     `outputs` are the positions of the arguments that a candidate writes its results to.
     """
 
-    def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
+    def __init__(
+        self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance, limits: Mapping[str, Any]
+    ) -> None:
         self.source, is_chosen = source, tolerance != (None, None)
         self._tolerance = Tolerance(*(_LOOSE if v is None else v for v in tolerance)) if source.is_model else tolerance
         args, before = self._first_args()
@@ -83,7 +85,7 @@ class Problem:
             self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
         if source.is_model and not is_chosen:
             self._tolerance = self._find_tolerance(results)
-        self.setup = Setup(*_specs(args, expected), device, source.model_args, source.seed)
+        self.setup = Setup(*_specs(args, expected), device, source.model_args, source.seed, **limits)
 
     def _first_args(self) -> tuple[list[Any], list[Any]]:
         """Return arguments and a copy of them. Check that they are new at each call."""

@@ -34,7 +34,7 @@ _TICK_S = 0.05  # between checks of the memory and the number of a candidate's p
 _MAX_PROCESSES = 32
 START_S = 120.0  # how long a process may start, and at least, how long a candidate may compile and load
 _SHOWN_OUTPUT = 4000  # bytes
-OUT_OF_MEMORY = re.compile(
+_OUT_OF_MEMORY = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
     r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
     re.IGNORECASE,
@@ -126,7 +126,13 @@ class CandidateProcess:
         start = time.perf_counter()
         with suppress(OSError):  # it has died, as the missing answer will show
             self._socket.send(pickle.dumps((method, arguments)))
-        return self._answer()._replace(seen_us=(time.perf_counter() - start) * 1e6)
+        answer = self._answer()._replace(seen_us=(time.perf_counter() - start) * 1e6)
+        if answer.error:
+            stage = "compile" if answer.is_compile else "memory" if _OUT_OF_MEMORY.search(answer.error) else self.stage
+            raise Rejected(stage, answer.error.partition("\n")[0], answer.diagnostics)
+        if answer.replaced:
+            raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
+        return answer
 
     def _answer(self) -> Answer:
         """Return the next answer, and check the limits meanwhile."""
@@ -165,7 +171,7 @@ class CandidateProcess:
             return self._rejection(f"ends its parent, which {self._template.cause_of_death()}")
         cause = describe_end(status)
         is_access = self.stage == "launch" and cause.endswith(("SIGSEGV", "SIGBUS"))
-        is_memory = is_access or cause.endswith("SIGKILL") or OUT_OF_MEMORY.search(self.output)
+        is_memory = is_access or cause.endswith("SIGKILL") or _OUT_OF_MEMORY.search(self.output)
         return self._rejection(cause, "memory" if is_memory else "")
 
     def _rejection(self, reason: str, stage: str = "") -> Rejected:

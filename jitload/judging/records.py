@@ -145,12 +145,12 @@ class Setup(NamedTuple):
     device: str
     model_args: tuple[Any, ...]
     seed: int  # of a model's weights
-    memory: int = 0  # in bytes
-    timeout: float = 0.0
-    seconds: float = 0.0
-    flush_l2: bool = True
-    allow_torch: bool = False
-    remember: bool = True
+    memory: int  # in bytes
+    timeout: float
+    seconds: float
+    flush_l2: bool
+    allow_torch: bool
+    remember: bool
 
     def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
         """Return the arguments, with tensors that lie in `memory` at `starts`."""
