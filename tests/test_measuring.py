@@ -154,11 +154,11 @@ def test_benchmark_takes_the_launch_and_bytes(measured, x):
 
 @pytest.mark.parametrize(("error", "message"), [(None, "copy failed"), (ValueError("kernel failed"), "kernel failed")])
 def test_a_failed_restore_is_an_error_unless_the_kernel_failed(error, message):
-    def restore() -> None:
+    def restore(*_) -> None:
         raise jitload.JitLoadError("the copy failed")
 
     arguments = Arguments.__new__(Arguments)
-    arguments.clock, arguments._backup = SimpleNamespace(wait=lambda: None), SimpleNamespace(restore=restore)
+    arguments.clock, arguments._copies = SimpleNamespace(wait=lambda: None, restore=restore), [(None, None)]
     with pytest.raises(Exception, match=message), arguments:
         if error:
             raise error

@@ -16,7 +16,7 @@ from jitload.errors import JitLoadError
 from jitload.measuring import clocks
 from jitload.measuring.benchmark import Arguments, Options, Subject
 from jitload.measuring.clocks import CpuClock, CudaClock, Sample
-from jitload.measuring.memory import Backup, Extent, merge_extents
+from jitload.measuring.memory import Extent, merge_extents
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -59,7 +59,7 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
     assert clock.device == "cuda:0 (GPU)"
     assert clock.peak_bytes_per_s == pytest.approx(4.917e12, rel=1e-3)  # an H200
     extent = Extent(4096, 64, 64, 0)
-    backup = Backup([extent], clock.copier)
+    copy_of = clock.save(extent)
 
     def launch() -> None:
         driver.calls.append("launch")
@@ -74,7 +74,7 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
     # A clear takes 10 µs. With flushes_l2, no launches warm the cache.
     for sample, busy, warm, restoring in (
         (Sample(launch, 3, None, host_us), 20, ["launch"] * 2, []),
-        (Sample(launch, 1, backup.restore, host_us), 13, [copy, "launch"] * 2, [copy]),
+        (Sample(launch, 1, lambda: clock.restore(extent, copy_of), host_us), 13, [copy, "launch"] * 2, [copy]),
     ):
         driver.calls.clear()
         assert clock.time(sample) == pytest.approx(100 / sample.launches)
@@ -181,14 +181,9 @@ def test_what_restoring_leaves_in_the_cache_is_no_reason_to_restore():
 
         last = "call"
 
-        def copier(self, extent):
-            copier = super().copier(extent)
-
-            def restore(extent, copy):
-                copier.restore(extent, copy)
-                self.last = "copies"
-
-            return SimpleNamespace(save=copier.save, restore=restore)
+        def restore(self, extent, copy):
+            super().restore(extent, copy)
+            self.last = "copies"
 
         def empty_cache(self):
             self.last = "nothing"

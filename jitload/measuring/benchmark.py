@@ -13,7 +13,14 @@ from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.measuring.clocks import HOST_CLOCK, Clock, Sample, cuda_clock
-from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, tensors_in, written_arguments
+from jitload.measuring.memory import (
+    copy_tensor,
+    extent_of,
+    merge_extents,
+    same_bits,
+    tensors_in,
+    written_arguments,
+)
 from jitload.tables import Rates
 from jitload.toolchain.arch import CPU, current_capability
 
@@ -192,11 +199,12 @@ class Arguments:
         self.written = [arg for arg, is_written in zip(args, written, strict=True) if is_written]
         self.extents = [extent_of(tensor) for tensor in tensors_in(self.values)]
         self.written_extents = [extent_of(tensor) for tensor in tensors_in(self.written)]
-        self._backup = Backup(self.written_extents, clock.copier)
+        self._copies = [(extent, clock.save(extent)) for extent in merge_extents(self.written_extents)]
 
     def restore(self) -> None:
-        """Restore the original values of the tensors."""
-        self._backup.restore()
+        """Restore the original values of the tensors, byte for byte, with the gaps between elements."""
+        for extent, copy in self._copies:
+            self.clock.restore(extent, copy)
 
     def __enter__(self) -> None:
         """Do nothing: the tensors were saved when this object was created."""
@@ -208,7 +216,7 @@ class Arguments:
         """
         with suppress(JitLoadError) if error_type else nullcontext():
             self.clock.wait()
-            self._backup.restore()
+            self.restore()
             self.clock.wait()
 
     def outputs(self) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jitload.cuda.bindings import check_driver, import_bindings
 from jitload.errors import JitLoadError
-from jitload.measuring.memory import Copier, Extent, HostCopier
+from jitload.measuring.memory import Extent
 
 _BATCH_US = 200.0  # a sample should take this long, so that the clock's resolution does not matter
 _MAX_LAUNCHES = 50  # in each sample on a GPU; a stream can queue this many launches without blocking the host
@@ -81,13 +82,20 @@ class CpuClock:
     def wait(self) -> None:
         """Return at once: on the CPU, the work is done when a call returns."""
 
-    def copier(self, _: Extent) -> Copier:
-        """Return an object that saves and restores the memory of a tensor."""
-        return HostCopier()
+    def save(self, extent: Extent) -> Any:
+        """Return a copy of the memory of a tensor."""
+        self.wait()
+        return ctypes.string_at(extent.address, extent.span)
+
+    def restore(self, extent: Extent, copy: Any) -> None:
+        """Write a copy back to the memory that it was made from."""
+        self.wait()
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that did not change may be read-only
+            ctypes.memmove(extent.address, copy, extent.span)
 
 
-class CudaClock:
-    """A clock that measures a GPU with CUDA events. It has the interface of `CpuClock`.
+class CudaClock(CpuClock):
+    """A clock that measures a GPU with CUDA events.
 
     The host may take longer to launch a function than the GPU takes to run it. To measure only the GPU's time, the
     clock first keeps the GPU busy with clearing a buffer until the host has enqueued the whole sample. Closing
@@ -176,19 +184,20 @@ class CudaClock:
         """Wait until the device has done all work."""
         _checked(self._driver.cuCtxSynchronize())
 
-    def copier(self, extent: Extent) -> Copier:
-        """Return an object that saves and restores the memory of a tensor."""
-        return HostCopier(self.wait) if extent.device is None else self
-
     def save(self, extent: Extent) -> Any:
-        """Return a copy of the memory."""
+        """Return a copy of the memory of a tensor."""
+        if extent.device is None:
+            return super().save(extent)
         copy = self._allocate(extent.span)
         _checked(self._driver.cuMemcpyDtoDAsync(copy, extent.address, extent.span, self._stream))
         return copy
 
     def restore(self, extent: Extent, copy: Any) -> None:
         """Write a copy back to the memory that it was made from."""
-        _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
+        if extent.device is None:
+            super().restore(extent, copy)
+        else:
+            _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
         start, stop, *_ = self._events
@@ -221,7 +230,7 @@ class CudaClock:
         return int(_checked(self._driver.cuDeviceGetAttribute(attribute, self._number)))
 
 
-Clock = CpuClock | CudaClock
+Clock = CpuClock
 HOST_CLOCK = CpuClock()
 
 

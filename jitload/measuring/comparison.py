@@ -22,7 +22,7 @@ from jitload.measuring.benchmark import (
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
-from jitload.measuring.plots import PLOTTED_NAME, draw_bars, make_figure
+from jitload.measuring.plots import PLOTTED_NAME, draw_times, make_figure
 from jitload.measuring.poison import (
     POISONS,
     PoisonedRun,
@@ -74,7 +74,7 @@ class Comparison:
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
         figure, axes = make_figure((1, 1 + has_roofline), 6, len(benchmarks))
-        draw_bars(axes[0][0], {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()})
+        draw_times(axes[0][0], benchmarks)
         axes[0][0].set_title(next(iter(benchmarks.values())).device)
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)

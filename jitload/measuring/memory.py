@@ -1,12 +1,11 @@
-"""Saves and restores the tensors that a function writes to, so that each repetition begins with the same values."""
+"""Finds the tensors among arguments, those that a function may write to, and the memory that they take."""
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from jitload.signature.types import is_read_only
 
@@ -30,46 +29,6 @@ class Extent(NamedTuple):
         """Return whether two extents have a byte in common."""
         is_before = self.address < other.address + other.span and other.address < self.address + self.span
         return self.device == other.device and is_before
-
-
-class Copier(Protocol):
-    """Copies memory of a device."""
-
-    def save(self, extent: Extent) -> Any:
-        """Return a copy of the memory."""
-
-    def restore(self, extent: Extent, copy: Any) -> None:
-        """Write a copy back to the memory that it was made from."""
-
-
-class HostCopier:
-    """Copies host memory. Before each access, it calls `wait`, which waits until the GPU is idle."""
-
-    def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
-        self._wait = wait
-
-    def save(self, extent: Extent) -> bytes:
-        """Return a copy of the memory."""
-        self._wait()
-        return ctypes.string_at(extent.address, extent.span)
-
-    def restore(self, extent: Extent, copy: bytes) -> None:
-        """Write a copy back to the memory that it was made from."""
-        self._wait()
-        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that did not change may be read-only
-            ctypes.memmove(extent.address, copy, extent.span)
-
-
-class Backup:
-    """A copy of the memory of tensors, byte for byte, including the gaps between elements."""
-
-    def __init__(self, extents: Iterable[Extent], copiers: Callable[[Extent], Copier]) -> None:
-        self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in merge_extents(extents)]
-
-    def restore(self) -> None:
-        """Write the copies back."""
-        for copier, extent, copy in self._copies:
-            copier.restore(extent, copy)
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:

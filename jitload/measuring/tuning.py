@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.measuring.plots import draw_bars, make_figure
+from jitload.measuring.plots import MAX_BARS, draw_times, make_figure
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
 
 _CHOSEN = "*"
-_BARS = 40  # with more variants, the plot has dots instead of bars
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     **TIME_COLUMNS,
     **RATE_COLUMNS,
@@ -47,8 +46,8 @@ class Tuning:
         Raises:
             JitLoadError: The file cannot be read.
         """
-        if (file := read_tuned(path)) is None:
-            raise JitLoadError("a file of measurements must be a path or a resource, got None")
+        file = read_tuned(os.fspath(path))
+        assert file is not None
         return cls(read_rows(file))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -137,7 +136,7 @@ class Tuning:
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        figure, axes = make_figure((len(groups), 1), 7, min(_BARS, max(map(len, groups))))
+        figure, axes = make_figure((len(groups), 1), 7, max(map(len, groups)))
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
             axis.set_title(_title(rows))
@@ -186,16 +185,8 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     varying = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
     if len(varying) == 2:
         _draw_heat_map(axes, measured, varying, rows)
-    elif len(measured) <= _BARS:
-        times = {row.label: (row.median_us or 0.0, row.p10_us or 0.0, row.p90_us or 0.0) for row in measured}
-        draw_bars(axes, times)
     else:
-        axes.plot([row.median_us for row in measured], ".")
-        for rank in (0, len(measured) // 2, len(measured) - 1):
-            row = measured[rank]
-            axes.annotate(row.label, (rank, row.median_us), xytext=(4, 6), textcoords="offset points", fontsize="small")
-        axes.set_xlabel("variants, the fastest first")
-        axes.set_ylabel("median time in µs")
+        draw_times(axes, {row.label: row for row in measured})
 
 
 def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:
@@ -206,7 +197,7 @@ def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], row
         values = dict(row.values)
         y, x = first.index(values[names[0]]), second.index(values[names[1]])
         times[y][x] = row.median_us or 0.0
-        if len(measured) <= _BARS:
+        if len(measured) <= MAX_BARS:
             weight = "bold" if row is choose(rows) else "normal"
             axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small", weight=weight)
     image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)

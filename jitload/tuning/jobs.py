@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from jitload.errors import JitLoadError
 from jitload.measuring.tuning import Tuning
 from jitload.prebuilding.requests import import_object, portable_request
-from jitload.request.rows import read_rows
-from jitload.request.tuned import Tuned
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
@@ -41,20 +39,22 @@ def tune_requests(
         requests: Mappings with the keywords of `load_inline`, `load` or `load_triton`, and with the key `tune`.
         executor: An executor of `concurrent.futures`, such as `gpu_executor()` or Dask's `client.get_executor()`. Each
             of its workers needs a GPU of its own. By default, the jobs run one after another in this process.
-        output: A file to which the measurements are added after each job. A request's `tuned=` may name this file
-            before it exists.
+        output: A file to which the measurements are added after each job. It is created first, so that a request's
+            `tuned=` may name it.
         **options: Options of `jitload.tune` for all jobs.
 
     Raises:
         JitLoadError: A job is malformed or has failed, or no request has a job. The other jobs are run.
     """
-    jobs = [(_portable(request, output), {**options, **job}) for request in requests for job in _jobs(request)]
+    if output is not None:
+        Tuning([]).save(output)
+    jobs = [(portable_request(request), {**options, **job}) for request in requests for job in _jobs(request)]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
     found, failures = Tuning([]), []
     for (request, job), result in _results(jobs, executor):
         try:
-            found |= (measured := Tuning(read_rows(Tuned("a job", result()))))
+            found |= (measured := result())
         except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
             failures.append(f"{request.get('name')}, {job['function']}(): {error}")
         else:
@@ -66,17 +66,15 @@ def tune_requests(
     return found
 
 
-def _portable(request: Mapping[str, Any], output: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return a request for other processes, without a file of measurements that this run writes."""
-    portable: dict[str, Any] = portable_request(request)
-    if isinstance(path := portable.get("tuned"), str | os.PathLike):  # it cannot be read
-        names = {Tuned(str(each), "").file_name for each in (path, output)}
-        if len(names) == 1 and not os.path.exists(str(output)):
-            return {**portable, "tuned": None}
-    return portable
+def _jobs(request: Any) -> Iterator[dict[str, Any]]:
+    jobs = request.get(JOBS, ()) if isinstance(request, Mapping) else ()
+    for job in [jobs] if isinstance(jobs, Mapping | str) else jobs:
+        if not isinstance(job, Mapping) or "function" not in job:
+            raise JitLoadError(f"a job must be a mapping with the name of a function, got {job!r}")
+        yield dict(job)
 
 
-def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Callable[[], str]]]:
+def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Callable[[], Tuning]]]:
     """Yield jobs, each with a function that returns its result or raises its error."""
     if executor is None:
         yield from ((job, functools.partial(run_job, *job)) for job in jobs)
@@ -87,14 +85,6 @@ def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[A
     finally:
         for future in futures:
             future.cancel()
-
-
-def _jobs(request: Any) -> Iterator[dict[str, Any]]:
-    jobs = request.get(JOBS, ()) if isinstance(request, Mapping) else ()
-    for job in [jobs] if isinstance(jobs, Mapping | str) else jobs:
-        if not isinstance(job, Mapping) or "function" not in job:
-            raise JitLoadError(f"a job must be a mapping with the name of a function, got {job!r}")
-        yield dict(job)
 
 
 def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
@@ -110,14 +100,14 @@ def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
     """
     import torch
 
-    names = os.environ.get(_VISIBLE, "").split(",") if _VISIBLE in os.environ else map(str, range(1 << 16))
-    gpus = [name for name, _ in zip(names, range(torch.cuda.device_count()), strict=False)]
+    visible = torch.cuda.device_count()
+    gpus = os.environ[_VISIBLE].split(",")[:visible] if _VISIBLE in os.environ else [*map(str, range(visible))]
     count = count or max(1, len(gpus))
     if gpus and count > len(gpus):
         raise JitLoadError(f"{count} processes need a GPU each, and this one sees {len(gpus)}")
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    for gpu in gpus[:count] or [""] * count:
+    for gpu in gpus or [""] * count:
         queue.put(gpu)
     return ProcessPoolExecutor(count, mp_context=context, initializer=_use_gpu, initargs=(queue,))
 
@@ -126,15 +116,16 @@ def _use_gpu(queue: Any) -> None:
     os.environ[_VISIBLE] = queue.get()
 
 
-def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> str:
-    """Run a job in this process. Return the measurements as the text of a file."""
+def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning:
+    """Run a job in this process, and return its measurements."""
     function = _load(request)[job["function"]]
     options = {name: value for name, value in job.items() if name not in ("function", "args")}
     if isinstance(reference := options.get("reference"), str):
         options["reference"] = import_object(reference, f"reference={reference!r}")
     device = "cpu" if [*function._jitload_facts["archs"]] == [CPU] else "cuda"  # noqa: SLF001
     args = [_argument(value, device) for value in job.get("args", ())]
-    return function.tune(*args, **options).to_json()
+    found: Tuning = function.tune(*args, **options)
+    return found
 
 
 def _load(request: Mapping[str, Any]) -> Module:
@@ -159,12 +150,11 @@ def _argument(value: Any, device: str) -> Any:
     dtype = getattr(torch, match[1], None) if match else None
     if match is None or not isinstance(dtype, torch.dtype):
         raise JitLoadError(f'args has {value!r}: a tensor is written "float32[4096, 1024]" or "int32[16]=3"')
-    shape = [int(extent) for extent in match[2].split(",") if extent.strip()]
-    if match[3] is None and dtype.is_floating_point:
+    shape, is_floating = [int(extent) for extent in match[2].split(",") if extent.strip()], dtype.is_floating_point
+    if match[3] is None and is_floating:
         return torch.rand(shape, device=device).to(dtype)
     try:
-        if dtype.is_floating_point:
-            return torch.full(shape, float(match[3]), device=device).to(dtype)
-        return torch.full(shape, int(match[3] or 0), dtype=dtype, device=device)
+        number = (float if is_floating else int)(match[3] or 0)
+        return torch.full(shape, number, dtype=None if is_floating else dtype, device=device).to(dtype)
     except (ValueError, RuntimeError) as error:
         raise JitLoadError(f"args has {value!r}: {error}") from error
