@@ -25,7 +25,7 @@ from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tma import DTYPES, MAX_RANK, MODES, TmaNumbers
-from jitload.request.tune import Table, Values, Variant
+from jitload.request.tune import Choice, Table, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.words import Argument, Words
@@ -68,7 +68,7 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, flags),
         "struct_bytes": structs + 64 if structs else 0,
-        "choice": choice_structure(export, list(map(_values, export.variants))) if export.choice else None,
+        "choice": choice_structure(export, [v.values for v in variants_of(export)]) if export.choice else None,
         "maps": maps or None,
         "map_count": len(maps),
         "group": export.group,
@@ -168,9 +168,20 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
 _MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/core/choice.h
 
 
-def _values(variant: Export) -> Values:
-    assert isinstance(variant.launch.tune, Variant)
-    return variant.launch.tune.values
+def variants_of(export: Export) -> list[Variant]:
+    """Return what distinguishes the kernels among which an export chooses."""
+    return [leaf.launch.tune for leaf in export.leaves if isinstance(leaf.launch.tune, Variant)]
+
+
+def describe_choices(variants: Mapping[int, Variant]) -> dict[str, Any]:
+    """Return variants by their positions, the key that chooses among them, and the digest of the choices' file."""
+    choice = next((variant.choice for variant in variants.values() if variant.choice), Choice(()))
+    return {
+        "variants": {number: {"values": dict(v.values), "dtypes": dict(v.dtypes)} for number, v in variants.items()},
+        "key": choice.key,
+        "digest": choice.digest,
+        **({"measures": True} if choice.measures else {}),
+    }
 
 
 def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:

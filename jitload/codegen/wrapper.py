@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.codegen.kernel import (
     bounds_array,
+    describe_choices,
     kernel_members,
     param_structures,
     pointer_flags,
     requirements_of,
+    variants_of,
 )
 from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
 from jitload.model import BoundCheck, CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
-from jitload.request.tune import Variant
 from jitload.request.variants import groups
 from jitload.signature.exports import Export, choose_exports, join_exports
 from jitload.toolchain.arch import CPU, capability_of, is_ptx
@@ -239,30 +240,15 @@ def describe(wrapper: Wrapper) -> str:
     """Return a library's functions and variables as JSON text for the loader."""
     functions = [describe_function(export) for export in wrapper.exports]
     for function, export in zip(functions, wrapper.exports, strict=True):
-        if any(leaf.launch.tune is not None for leaf in export.leaves):
-            function["tune"] = _describe_choices(export, [*map(id, _all_kernels(wrapper.exports)[0])])
+        if variants := variants_of(export):
+            indices = [*map(id, _all_kernels(wrapper.exports)[0])]
+            positions = (indices.index(id(leaf)) for leaf in export.leaves)
+            function["tune"] = describe_choices(dict(zip(positions, variants, strict=True)))
     variables = [variable._asdict() for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
     copies = max((image.group + 1 for image in wrapper.images), default=max(1, len(wrapper.cpus)))
     more = {"has_cpp": wrapper.has_cpp, "copies": copies if copies > 1 else 0}
     return to_json({**facts, **{name: value for name, value in more.items() if value}})
-
-
-def _describe_choices(export: Export, indices: Sequence[int]) -> dict[str, Any]:
-    """Return the variants of a function by the index of their kernel, the key, and the digest of the choices' file."""
-    variants = {}
-    choice = None
-    for leaf in export.leaves:
-        variant = leaf.launch.tune
-        assert isinstance(variant, Variant)
-        choice = variant.choice or choice
-        variants[indices.index(id(leaf))] = {"values": dict(variant.values), "dtypes": dict(variant.dtypes)}
-    return {
-        "variants": variants,
-        "key": choice.key if choice else (),
-        "digest": choice.digest if choice else "",
-        **({"measures": True} if choice and choice.measures else {}),
-    }
 
 
 def describe_function(export: Export) -> dict[str, Any]:

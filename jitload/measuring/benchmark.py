@@ -121,9 +121,10 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_number("seconds", self.seconds, is_optional=False)
+        _check_number("seconds", self.seconds)
         for field in ("bytes", "flop", "rtol", "atol"):
-            _check_number(field, getattr(self, field), may_be_infinite=field in ("rtol", "atol"))
+            if getattr(self, field) is not None:
+                _check_number(field, getattr(self, field), may_be_infinite=field in ("rtol", "atol"))
         if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
         for field in ("flush_l2", "restore", "exact", "graph"):
@@ -134,13 +135,8 @@ class Options:
             raise TypeError(f"reference= must be a function of the same arguments, got {kind}")
 
 
-def _check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
-    """Raise TypeError or ValueError unless an argument is a finite number that is at least 0.
-
-    `is_optional` allows None, and `may_be_infinite` allows infinity.
-    """
-    if number is None and is_optional:
-        return
+def _check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
+    """Raise TypeError or ValueError unless an argument is a number that is at least 0."""
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")
     try:

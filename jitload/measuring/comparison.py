@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -38,31 +37,19 @@ _log = logging.getLogger(__name__)
 _MARKERS = "os^Dv"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(dict[str, Benchmark]):
     """The measurements of functions that have the same results: a mapping from names of functions to benchmarks."""
-
-    benchmarks: dict[str, Benchmark]
-
-    def __getitem__(self, name: str) -> Benchmark:
-        return self.benchmarks[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.benchmarks)
-
-    def __len__(self) -> int:
-        return len(self.benchmarks)
 
     def rows(self) -> list[list[str]]:
         """Return the rows of the table: the column titles, then one row for each function."""
-        fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
-        return measured_grid(self.benchmarks, _COLUMNS, fastest if len(self) > 1 else None)
+        fastest = min(benchmark.median_us for benchmark in self.values())
+        return measured_grid(self, _COLUMNS, fastest if len(self) > 1 else None)
 
     def __str__(self) -> str:
-        return f"{next(iter(self.benchmarks.values())).device}\n{text_grid(self.rows())}"
+        return f"{next(iter(self.values())).device}\n{text_grid(self.rows())}"
 
     def _repr_html_(self) -> str:
-        return html_grid(self.rows(), next(iter(self.benchmarks.values())).device)
+        return html_grid(self.rows(), next(iter(self.values())).device)
 
     @ends_at_caller
     def plot(self) -> Any:
@@ -71,13 +58,12 @@ class Comparison:
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        benchmarks = self.benchmarks
-        has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
-        figure, axes = make_figure((1, 1 + has_roofline), 6, len(benchmarks))
-        draw_times(axes[0][0], benchmarks)
-        axes[0][0].set_title(next(iter(benchmarks.values())).device)
+        has_roofline = all(benchmark.flop_per_s and benchmark.bytes for benchmark in self.values())
+        figure, axes = make_figure((1, 1 + has_roofline), 6, len(self))
+        draw_times(axes[0][0], self)
+        axes[0][0].set_title(next(iter(self.values())).device)
         if has_roofline:
-            _draw_roofline(axes[0][1], benchmarks)
+            _draw_roofline(axes[0][1], self)
         return figure
 
 
@@ -264,6 +250,11 @@ class Check(NamedTuple):
         """The differences that are allowed."""
         return Tolerance(self.options.rtol, self.options.atol)
 
+    @property
+    def targets(self) -> list[tuple[_Output, Any]]:
+        """The tensors in the arguments that are results, each with its argument."""
+        return [(o, tensor) for o in self.outputs for tensor in tensors_in(self.arguments.values[o.position])]
+
     def run(self, subjects: Sequence[Subject]) -> None:
         """Run each function, and compare its results with those of the reference or the first function."""
         right, *others = [self.reference, *subjects] if self.reference else subjects
@@ -306,7 +297,7 @@ class Check(NamedTuple):
                 raise MismatchError(problem, function=subject.name, output=name)
         if not expected.tensors:
             return
-        names = [output.name for output in self.outputs for _ in tensors_in(self.arguments.values[output.position])]
+        names = [output.name for output, _ in self.targets]
         runs = self._poisoned_runs(subject, self._poisonable(subject, expected.tensors))
         pair = (subject.name, runs), (expected.name, expected.runs)
         for (first, own), (second, others) in (pair,) if is_sure else (pair, pair[::-1]):
@@ -320,12 +311,11 @@ class Check(NamedTuple):
         """Return the output tensors to poison, by the number of their result. They match the results one to one."""
         self.arguments.restore()
         self.arguments.clock.wait()
-        pairs = [(output, t) for output in self.outputs for t in tensors_in(self.arguments.values[output.position])]
-        if len(pairs) != len(expected):
+        if len(self.targets) != len(expected):
             return {}
         return {
             number: tensor
-            for number, ((output, tensor), value) in enumerate(zip(pairs, expected, strict=True))
+            for number, ((output, tensor), value) in enumerate(zip(self.targets, expected, strict=True))
             if extent_of(tensor).span
             and has_shape_of(tensor, value)
             and (output.is_sure or not agrees(tensor, value, self.tolerance))
@@ -337,13 +327,10 @@ class Check(NamedTuple):
         Integers may be indices, locks or counters, and a wrong one may make a function write anywhere or wait for ever.
         So tensors of integers are poisoned only for kernels that do not read them.
         """
-        values = self.arguments.values
-        positions = [output.position for output in self.outputs for _ in tensors_in(values[output.position])]
-        extents = [extent_of(tensor) for tensor in tensors_in(values)]
 
         def is_unread(number: int, tensor: Any) -> bool:
-            has_own_memory = sum(extent.overlaps(extent_of(tensor)) for extent in extents) == 1
-            return has_own_memory and only_stores(subject.function, positions[number])
+            has_own_memory = sum(extent.overlaps(extent_of(tensor)) for extent in self.arguments.extents) == 1
+            return has_own_memory and only_stores(subject.function, self.targets[number][0].position)
 
         return {number: t for number, t in tensors.items() if is_floating(t) or is_unread(number, t)}
 
@@ -374,8 +361,7 @@ class Check(NamedTuple):
                 raise
             raise type(error)(f"{subject.name!r}: {error}") from error
         if returned is None:
-            arguments = [(output.name, self.arguments.values[output.position]) for output in self.outputs]
-            results = [(name, tensor) for name, argument in arguments for tensor in tensors_in(argument)]
+            results = [(output.name, tensor) for output, tensor in self.targets]
         else:
             results = self._named(returned if isinstance(returned, tuple | list) else (returned,))
             for _, value in results:
@@ -409,7 +395,7 @@ def _has_tensor(value: Any) -> bool:
 # ---- plots -----------------------------------------------------------------------------------------------------------
 
 
-def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
+def _draw_roofline(axes: Any, benchmarks: Mapping[str, Benchmark]) -> None:
     """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for number, (name, benchmark) in enumerate(benchmarks.items()):

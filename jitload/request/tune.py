@@ -7,7 +7,7 @@ import keyword
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
@@ -22,12 +22,12 @@ NEAREST = ("log2", "linear")
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
 _RESERVED = ("ceil_div", "next_power_of_2", "min", "max", "device")
-_DEVICE = re.compile(r"\bdevice\.(\w+)")
+_DEVICE = re.compile(r"\bdevice\.\w+")
 # Facts about a GPU, with the driver's numbers of the attributes, and their values where kernels run on the CPU.
-_DEVICE_FACTS: dict[str, tuple[int, Callable[[], int]]] = {
-    "multiprocessors": (16, lambda: os.cpu_count() or 1),
-    "shared_bytes": (97, lambda: 227 << 10),
-    "l2_bytes": (38, lambda: 0),
+_DEVICE_FACTS = {
+    "device.multiprocessors": (16, os.cpu_count() or 1),
+    "device.shared_bytes": (97, 227 << 10),
+    "device.l2_bytes": (38, 0),
 }
 
 
@@ -109,47 +109,32 @@ class Tune:
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
-        columns = [
-            [*dict.fromkeys(_on_device(value, name, is_cpu=is_cpu) for value in each)] for name, each in self.values
-        ]
+        facts = {name: _device_fact(name, is_cpu=is_cpu) for name in _DEVICE.findall(repr(self))}
+
+        def on_device(value: Value, name: str) -> Value:
+            return evaluate(value, facts, name) if isinstance(value, str) and _DEVICE.search(value) else value
+
+        columns = [[*dict.fromkeys(on_device(value, name) for value in each)] for name, each in self.values]
         if math.prod(map(len, columns)) > _MAX_VARIANTS:
             raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
-        names = [name for name, _ in self.values]
+        names, when = [name for name, _ in self.values], self.when
         variants = [tuple(zip(names, row, strict=True)) for row in itertools.product(*columns)]
-        if self.when is not None:
-            when = _with_facts(self.when, "when", is_cpu=is_cpu)
-            variants = [values for values in variants if evaluate(when, dict(values), "when")]
+        variants = [values for values in variants if when is None or evaluate(when, {**facts, **dict(values)}, "when")]
         if not variants:
             raise LaunchSpecError("holds for no combination of the values", field="when", expression=self.when or "")
         return variants
 
 
-def _on_device(value: Value, field: str, *, is_cpu: bool) -> Value:
-    """Return a value of a `Tune`. Evaluate it if it is an expression of the device."""
-    is_expression = isinstance(value, str) and _DEVICE.search(value)
-    return evaluate(_with_facts(str(value), field, is_cpu=is_cpu), {}, field) if is_expression else value
-
-
-def _with_facts(text: str, field: str, *, is_cpu: bool) -> str:
-    """Return a text with the facts about the CPU, or about the current GPU, in place of their names.
-
-    Raises:
-        LaunchSpecError: There is no such fact, or it is not known because there is no GPU.
-    """
-
-    def fact(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in _DEVICE_FACTS:
-            problem = f"there is no 'device.{name}', only {', '.join(f'device.{known}' for known in _DEVICE_FACTS)}"
-            raise LaunchSpecError(problem, field=field)
-        attribute, on_cpu = _DEVICE_FACTS[name]
-        value = on_cpu() if is_cpu else device_attribute(attribute)
-        if value is None:
-            problem = f"device.{name} is not known, because this machine has no GPU"
-            raise LaunchSpecError(problem, field=field, hint="Pass numbers, or build where the GPU is.")
-        return str(value)
-
-    return _DEVICE.sub(fact, text)
+def _device_fact(name: str, *, is_cpu: bool) -> Value:
+    """Return a fact about the CPU, or about the current GPU."""
+    if name not in _DEVICE_FACTS:
+        raise LaunchSpecError(f"there is no {name!r}, only {', '.join(_DEVICE_FACTS)}", field="tune")
+    attribute, on_cpu = _DEVICE_FACTS[name]
+    value = on_cpu if is_cpu else device_attribute(attribute)
+    if value is None:
+        hint = "Pass numbers, or build where the GPU is."
+        raise LaunchSpecError(f"{name} is not known: this machine has no GPU", field="tune", hint=hint)
+    return value
 
 
 class Table(NamedTuple):
@@ -197,7 +182,9 @@ def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expres
         return expression
     text = expression
     for name, value in values.items():
-        whole_name = rf"(?<![\w.]){name}(?![\w.])"  # and not `x.shape[0]` for a value that is named like a parameter
+        whole_name = (
+            rf"(?<![\w.]){re.escape(name)}(?![\w.])"  # and not `x.shape[0]` for a value that is named like a parameter
+        )
         if isinstance(value, int):
             number = f"({int(value)})" if value < 0 else str(int(value))
             text = re.sub(whole_name, number, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -156,23 +156,20 @@ def groups(request: Request) -> tuple[Request, ...]:
 
     A function without variants is compiled with the first part.
     """
-    options = (*request.options, *request.cpu_flags)
-    names = parse_names(options)
-    if not names or request.functions is None:
-        return (request,)
-    parts: dict[tuple[tuple[str, Value], ...], list[tuple[str, Launch]]] = {}
-    for name, launch in request.functions:
+    names = parse_names((*request.options, *request.cpu_flags))
+    parts: dict[Values, list[tuple[str, Launch]]] = {}
+    for name, launch in request.functions or ():
         values = launch.tune.values if isinstance(launch.tune, Variant) else ()
         parts.setdefault(tuple(pair for pair in values if pair[0] in names), []).append((name, launch))
     plain = parts.pop((), [])
     if not parts:
         return (request,)
-    first = next(iter(parts))
-    parts[first] += plain
-    return tuple(_part(request, dict(values), functions) for values, functions in parts.items())
-
-
-def _part(request: Request, values: Mapping[str, Value], functions: Sequence[tuple[str, Launch]]) -> Request:
-    options = tuple(fill(option, values) for option in request.options)
-    cpu_flags = tuple(fill(option, values) for option in request.cpu_flags)
-    return request._replace(functions=tuple(functions), options=options, cpu_flags=cpu_flags)
+    next(iter(parts.values())).extend(plain)
+    return tuple(
+        request._replace(
+            functions=tuple(functions),
+            options=tuple(fill(option, dict(values)) for option in request.options),
+            cpu_flags=tuple(fill(option, dict(values)) for option in request.cpu_flags),
+        )
+        for values, functions in parts.items()
+    )

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.codegen.kernel import choice_structure, dtype_code, kernel_members, padded, param_structures
+from jitload.codegen.kernel import (
+    choice_structure,
+    describe_choices,
+    dtype_code,
+    kernel_members,
+    padded,
+    param_structures,
+)
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
 from jitload.codegen.wrapper import (
     EmbeddedImage,
@@ -24,7 +31,7 @@ from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
 from jitload.request.tma import MAX_RANK, MODES
-from jitload.request.tune import Choice, Values
+from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
@@ -420,6 +427,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
     export = first.export(entry.name, entry.doc)._replace(builds=builds if len(builds) > 1 else ())
     record = describe_function(export)
     nullable = {name for code in entry.codes for name in code.launch.nullable}
+    variants = {number: Variant(values, (), entry.choice) for number, values in enumerate(entry.values)}
     triton = {
         "num_warps": specialization.num_warps,
         "num_ctas": specialization.num_ctas,
@@ -437,11 +445,5 @@ def _describe(entry: _Entry) -> dict[str, Any]:
         ],
         "kernel": specialization.kernel.as_dict(),
         "triton": triton,
-        **({"tune": _describe_choice(entry.choice, entry.values)} if entry.choice else {}),
+        **({"tune": describe_choices(variants)} if entry.choice else {}),
     }
-
-
-def _describe_choice(choice: Choice, values: Sequence[Values]) -> dict[str, Any]:
-    """Return the values of the variants by their positions, the key, and the digest of the choices' file."""
-    variants = {number: {"values": dict(own), "dtypes": {}} for number, own in enumerate(values)}
-    return {"variants": variants, "key": choice.key, "digest": choice.digest}
