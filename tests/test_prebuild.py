@@ -86,7 +86,7 @@ def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):
         return given[0]
 
     monkeypatch.setattr(requests, "_with_defaults", noting)
-    requests._library_request({"name": "m", "arch": ARCH, **fields})
+    requests.read_request({"name": "m", "arch": ARCH, **fields})
     assert given[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
 
 

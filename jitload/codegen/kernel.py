@@ -165,8 +165,6 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
 
 # ---- choices by key --------------------------------------------------------------------------------------------------
 
-_MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/core/choice.h
-
 
 def variants_of(export: Export) -> list[Variant]:
     """Return what distinguishes the kernels among which an export chooses."""
@@ -218,25 +216,9 @@ def requirements_of(launch: Launch) -> list[tuple[str, str]]:
 
 
 def _table_structure(table: Table, variants: Sequence[Values]) -> Struct:
-    """Return a table with its hash table of positions of variants, at most half of whose slots are used."""
-    bits = max(1, (2 * len(table.rows) - 1).bit_length())
-    slots: list[tuple[int, ...]] = [()] * (1 << bits)
-    width = 1
-    for key, values in table.rows:
-        slot, width = hash_key(key) >> (64 - bits), 1 + len(key)
-        while slots[slot]:
-            slot = (slot + 1) % len(slots)
-        slots[slot] = (variants.index(values) + 1, *key)
-    numbers = [Struct("number", {"value": number}) for slot in slots for number in slot or (0,) * width]
-    return Struct("table", {"gpu": table.gpu, "slots": numbers, "slot_bits": bits})
-
-
-def hash_key(key: Sequence[int]) -> int:
-    """Return the hash of a key, as the runtime computes it."""
-    value = 0
-    for number in key:
-        value = (value ^ (number & _MASK)) * _MULTIPLIER & _MASK
-    return value
+    numbers = [number for key, values in table.rows for number in (variants.index(values), *key)]
+    rows = [Struct("number", {"value": number}) for number in numbers]
+    return Struct("table", {"gpu": table.gpu, "rows": rows, "row_count": len(table.rows)})
 
 
 def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:

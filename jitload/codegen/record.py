@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
 
-ABI = 4
+ABI = 5
 MAGIC = b"jitload\0"
 
 # The members of each structure with their formats: those of the module `struct`, and `p` for a pointer.
@@ -29,7 +29,7 @@ STRUCTURES = {
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",
     "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i nearest:i",
-    "table": "gpu:p slots:p slot_bits:i",
+    "table": "gpu:p rows:p row_count:i",
     "number": "value:q",
     "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
     "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",

@@ -89,21 +89,9 @@ class Benchmark(Rates):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of `benchmark`, `compare` and `tune`: how functions are measured, and how they are checked.
+    """The options of `benchmark`, `compare` and `tune`, under the names that they have there; `flush_l2` is `cold`.
 
-    Attributes:
-        stream: The handle of the stream to measure in, or None for the current stream.
-        flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
-        bytes: The bytes that a call moves; None to estimate them.
-        flop: The number of floating-point operations of a call, or None if it is not known.
-        restore: Whether the tensors are always restored before each call.
-        seconds: Roughly how long to measure.
-        reference: A function that is known to be right, or None.
-        outputs: The arguments to compare, by name or position. None stands for those that a function may write to.
-        rtol: The allowed relative difference, or None for a default that depends on the dtype.
-        atol: The allowed absolute difference, likewise.
-        exact: Whether results must be equal bit for bit.
-        graph: Whether launches of a captured CUDA graph are measured.
+    `stream` is the handle of the stream to measure in, or None for the current stream.
     """
 
     stream: int | None = None

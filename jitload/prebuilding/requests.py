@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.tuned import read_tuned
@@ -98,13 +98,7 @@ def build_request(fields: Any) -> Entry:
     from jitload.pipeline import find_or_build
     from jitload.settings import read_settings
 
-    if not isinstance(fields, Mapping):
-        raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
-    fields = {name: value for name, value in fields.items() if name != "tune"}  # the jobs of `jitload tune`
-    if outputs := {"output", "build_directory"} & fields.keys():
-        raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
-    make = _triton_request if is_triton(fields) else _recorded_request if "call" in fields else _library_request
-    request, is_verbose = make(fields)
+    request, is_verbose = read_request(fields)
     entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
@@ -112,7 +106,19 @@ def build_request(fields: Any) -> Entry:
     return entry
 
 
-def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+def read_request(fields: Any, makes: Literal["library", "module"] = "library") -> tuple[Request, bool]:
+    """Return the request for a mapping of keywords, and the value of `verbose`."""
+    if not isinstance(fields, Mapping):
+        raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
+    fields = {name: value for name, value in fields.items() if name != "tune"}  # the jobs of `jitload tune`
+    if outputs := {"output", "build_directory"} & fields.keys():
+        raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
+    if is_triton(fields):
+        return _triton_request(fields)
+    return _recorded_request(fields) if "call" in fields else _library_request(fields, makes)
+
+
+def _library_request(fields: Mapping[str, Any], makes: Literal["library", "module"]) -> tuple[Request, bool]:
     """Return the request for `build_inline`, and the value of `verbose`.
 
     If `fields` names files, the request is for `build`.
@@ -133,7 +139,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     call = Call(
         given["name"],
         sources,
-        "library",
+        makes,
         options=read_options(*(given[name] for name in (*OPTION_LISTS, "backend")), fast_compile=given["fast_compile"]),
         instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
         tuned=read_tuned(given["tuned"]),

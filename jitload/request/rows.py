@@ -117,13 +117,8 @@ def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
 def with_tables(choice: Choice, file: Tuned | None, like: Row, is_variant: Callable[[Values], bool]) -> Choice:
     """Return a choice with tables of the variants that are chosen from the measurements in a file.
 
-    Log if there are none, or if they are of another source.
-
-    Args:
-        choice: The choice without tables.
-        file: The file. With None, the choice stays as it is.
-        like: A row with the function, the dtypes and the source for which the variants are chosen.
-        is_variant: Whether a variant with these values still exists.
+    The function, dtypes and source are those of `like`. Log if the file has no measurements of them. `is_variant` says
+    whether a variant with these values still exists.
 
     Raises:
         LaunchSpecError: The expressions of the key have changed, or no variant exists any more.

@@ -102,10 +102,15 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
     def number(value: Any) -> Any:
         return tuple(map(number, value)) if isinstance(value, tuple) else replace_names(value, numbers)
 
+    types = {f"{argument}.dtype": CPP_TYPES[dtype] for argument, dtype in dtypes}
+    kernel = fill(launch.kernel or "", {**numbers, **types}) or None
+    if values and (unknown := parse_names((kernel or "",))):
+        problem = f"there is no value {min(unknown)!r}, only {', '.join(numbers)}"
+        raise LaunchSpecError(problem, kernel=name, field="kernel", expression=launch.kernel or "")
     try:
         return replace(
             launch,
-            kernel=_substitute(launch.kernel, numbers, dtypes),
+            kernel=kernel,
             **{field: number(getattr(launch, field)) for field in ("grid", "block", "cluster", "shared_bytes")},
             args={parameter: number(text) for parameter, text in launch.args.items()},
             requires=tuple(str(number(text)) for text in launch.requires),
@@ -117,21 +122,9 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
         raise
 
 
-def _substitute(kernel: str | None, values: Mapping[str, Value], dtypes: Dtypes) -> str | None:
-    if kernel is None:
-        return None
-    text = fill(_DTYPE.sub(lambda match: CPP_TYPES[dict(dtypes)[match[1]]], kernel), values)
-    if values and (unknown := parse_names((text,))):
-        problem = f"there is no value {min(unknown)!r}, only {', '.join(values)}"
-        raise LaunchSpecError(problem, field="kernel", expression=kernel)
-    return text
-
-
 def fill(text: str, values: Mapping[str, Value]) -> str:
     """Return a text with the values in place of their names in braces. Other braces stay."""
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", spelled(value))
-    return text
+    return re.sub(r"\{([\w.]+)\}", lambda match: spelled(values.get(match[1], match[0])), text)
 
 
 def source_digest(request: Request, name: str, launch: Launch | None) -> str:

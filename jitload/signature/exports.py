@@ -136,11 +136,10 @@ def _join_choices(exports: Sequence[Export]) -> Export:
     return first._replace(variants=tuple(exports), choice=variant.choice)
 
 
-def _join_variants(name: str, exports: Sequence[Export]) -> Export:
-    """Return the first export with the given name. If several exports have this name, all become its `variants`."""
-    variants = tuple(export for export in exports if export.name == name)
-    first = variants[0]
-    if len(variants) == 1:
+def _join_variants(name: str, variants: Sequence[Export]) -> Export:
+    """Return the first of the exports with a name. If there are several, all become its `variants`."""
+    first, *others = variants
+    if not others:
         return first
     by_dtypes: dict[tuple[str | None, ...], Export] = {}
     for variant in variants:
@@ -152,7 +151,7 @@ def _join_variants(name: str, exports: Sequence[Export]) -> Export:
             problem = f"{duplicate.kernel} and {variant.kernel} take tensors of the same dtypes"
             raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
         by_dtypes[dtypes] = variant
-    return first._replace(variants=variants, choice=None)
+    return first._replace(variants=tuple(variants), choice=None)
 
 
 def _role(parameter: Parameter) -> tuple[str, bool, bool]:

@@ -8,15 +8,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.measuring.tuning import Tuning
-from jitload.prebuilding.requests import import_object, portable_request
+from jitload.pipeline import load_request
+from jitload.prebuilding.requests import import_object, portable_request, read_request
 from jitload.toolchain.arch import CPU
-
-if TYPE_CHECKING:
-    from jitload.loader.module import Module
 
 JOBS = "tune"  # the key of a request that has its jobs
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?:=(.+))?")
@@ -36,7 +34,7 @@ def tune_requests(
     `args` may have a text such as `"float16[4096, 1024]"` or `"int32[16]=3"`, and `reference` may be `"module:name"`.
 
     Args:
-        requests: Mappings with the keywords of `load_inline`, `load` or `load_triton`, and with the key `tune`.
+        requests: Requests as for `prebuild`, with the key `tune`.
         executor: An executor of `concurrent.futures`, such as `gpu_executor()` or Dask's `client.get_executor()`. Each
             of its workers needs a GPU of its own. By default, the jobs run one after another in this process.
         output: A file to which the measurements are added after each job. It is created first, so that a request's
@@ -118,7 +116,8 @@ def _use_gpu(queue: Any) -> None:
 
 def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning:
     """Run a job in this process, and return its measurements."""
-    function = _load(request)[job["function"]]
+    loaded, is_verbose = read_request(request, "module")
+    function = load_request(loaded, None, keep_module_alive=True, verbose=is_verbose)[job["function"]]
     options = {name: value for name, value in job.items() if name not in ("function", "args")}
     if isinstance(reference := options.get("reference"), str):
         options["reference"] = import_object(reference, f"reference={reference!r}")
@@ -126,18 +125,6 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning:
     args = [_argument(value, device) for value in job.get("args", ())]
     found: Tuning = function.tune(*args, **options)
     return found
-
-
-def _load(request: Mapping[str, Any]) -> Module:
-    from jitload.api import load, load_inline
-    from jitload.triton_api import load_triton
-
-    fields = {name: value for name, value in request.items() if name != JOBS}
-    if (kernel := fields.pop("kernel", None)) is not None:
-        kernel = import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel
-        return load_triton(fields.pop("name"), kernel, *fields.pop("args", ()), **fields)
-    has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    return (load if has_files else load_inline)(**fields)
 
 
 def _argument(value: Any, device: str) -> Any:

@@ -49,8 +49,7 @@ void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program
 
 /* Return the table for a device, which is empty if there is none, or NULL with an error. */
 static const jitload_table* jitload_find_table(const jitload_kernel* kernel, jitload_choice_state* state, int32_t device) {
-  static const jitload_number no_keys[2 * (JITLOAD_MAX_KEYS + 1)] = {};
-  static const jitload_table empty = {"", no_keys, 1};
+  static const jitload_table empty = {"", NULL, 0};
   const jitload_choice* choice = kernel->choice;
   const jitload_table* table = __atomic_load_n(&state->tables[device], __ATOMIC_ACQUIRE);
   if (table != NULL) return table;
@@ -78,18 +77,6 @@ static uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
   return hash;
 }
 
-/* Return the position of the variant for a key plus 1, or 0. */
-static int32_t jitload_find_key(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
-  const uint32_t mask = (1u << table->slot_bits) - 1;
-  for (uint32_t slot = (uint32_t)(hash >> (64 - table->slot_bits));; slot = (slot + 1) & mask) {
-    const jitload_number* found = &table->slots[(size_t)slot * (size_t)(count + 1)];
-    if (found->value == 0) return 0;
-    int32_t i = 0;
-    while (i < count && found[i + 1].value == key[i]) ++i;
-    if (i == count) return (int32_t)found->value;
-  }
-}
-
 /* Return how far a key is from a tuned one. The distance of logarithms is compared as the product of ratios, which is
  * the same on all machines. */
 static double jitload_key_distance(int32_t nearest, const int64_t* key, const jitload_number* tuned, int32_t count) {
@@ -103,44 +90,39 @@ static double jitload_key_distance(int32_t nearest, const int64_t* key, const ji
   return nearest == JITLOAD_NEAREST_LOG2 ? product : sum;
 }
 
-/* Return the position of the variant of the nearest tuned key. If no key was tuned on the GPU, which an empty `own` table
- * says, the keys of all GPUs count. */
-static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* own, const int64_t* key) {
-  int32_t best = -1;
-  double shortest = __builtin_huge_val();
+/* Return the position of the variant for a key, and set how it was chosen. If no key was tuned on the GPU, which an empty
+ * `own` table says, the nearest of the keys of all GPUs counts. */
+static int32_t jitload_search_tables(const jitload_choice* choice, const jitload_table* own, const int64_t* key, int32_t* how) {
+  const int32_t count = choice->key_count;
   const int is_tuned = *own->gpu != '\0';
+  int32_t best = 0;
+  double shortest = __builtin_huge_val();
+  *how = JITLOAD_FIRST;
   for (const jitload_table* table = is_tuned ? own : choice->tables;; ++table) {
-    for (size_t i = 0; i < (size_t)1 << table->slot_bits; ++i) {
-      const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
-      if (slot->value == 0) continue;
-      const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
-      if (best < 0 || distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
+    const jitload_number* row = table->rows;
+    for (int32_t i = 0; i < table->row_count; ++i, row += count + 1) {
+      if (is_tuned && memcmp(row + 1, key, sizeof *key * (size_t)count) == 0) {
+        *how = JITLOAD_TUNED;
+        return (int32_t)row->value;
+      }
+      if (choice->nearest == JITLOAD_NEAREST_NONE) continue;
+      const double distance = jitload_key_distance(choice->nearest, key, row + 1, count);
+      if (*how == JITLOAD_FIRST || distance < shortest) {
+        shortest = distance, best = (int32_t)row->value;
+        *how = JITLOAD_NEAREST;
+      }
     }
     if (is_tuned || table == &choice->tables[choice->table_count - 1]) return best;
   }
 }
 
-/* Return the position of the variant for a key that is in no table. */
-static int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
-                                      uint64_t hash, int32_t device) {
-  const jitload_choice* choice = kernel->choice;
-  const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
-  hash ^= (uint64_t)(device + 1) << 14;
-  uint64_t* place = &choice->state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
-  const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
-  if (remembered != 0 && ((remembered ^ hash) & ~position_mask) == 0) return (int32_t)(remembered & position_mask) - 1;
-  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
-  const int32_t position = is_nearest ? jitload_nearest_position(choice, table, key) : 0;
-  __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
-  if (jitload_report != NULL) {
-    char text[256] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < choice->key_count; ++i) {
-      used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i != 0 ? ", " : "", (long long)key[i]);
-    }
-    jitload_report(kernel->name, text, table->gpu, is_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST);
+static void jitload_report_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key, int32_t how) {
+  char text[256] = "";
+  size_t used = 0;
+  for (int32_t i = 0; i < kernel->choice->key_count; ++i) {
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i != 0 ? ", " : "", (long long)key[i]);
   }
-  return position;
+  if (jitload_report != NULL) jitload_report(kernel->name, text, table->gpu, how);
 }
 
 static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
@@ -173,11 +155,18 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   const int32_t device = jitload_find_call_device(kernel, args);
   const jitload_table* table = jitload_find_table(kernel, state, device);
   if (table == NULL) return -1;
-  const uint64_t hash = jitload_hash_key(key, choice->key_count);
-  int32_t position = jitload_find_key(table, key, choice->key_count, hash) - 1;
-  const int32_t if_untuned = choice->nearest != JITLOAD_NEAREST_NONE ? JITLOAD_NEAREST : JITLOAD_FIRST;
-  if (chosen != NULL) chosen->how = position >= 0 ? JITLOAD_TUNED : if_untuned;
-  if (position < 0) position = jitload_choose_untuned(kernel, table, key, hash, device);
+  const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
+  const uint64_t hash = jitload_hash_key(key, choice->key_count) ^ (uint64_t)(device + 1) << 14;
+  uint64_t* place = &state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
+  const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
+  int32_t position = (int32_t)(remembered & position_mask) - 1;
+  if (chosen != NULL || position < 0 || ((remembered ^ hash) & ~position_mask) != 0) {
+    int32_t how;
+    position = jitload_search_tables(choice, table, key, &how);
+    __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
+    if (how != JITLOAD_TUNED) jitload_report_untuned(kernel, table, key, how);
+    if (chosen != NULL) chosen->how = how;
+  }
   const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };
   const int64_t result = position;
   jitload_recent<23>* recent = &state->recent[device];

@@ -31,7 +31,7 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-enum { JITLOAD_ABI = 4 };
+enum { JITLOAD_ABI = 5 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -103,12 +103,11 @@ typedef struct jitload_number {
   int64_t value;
 } jitload_number;
 
-/* The variants that were chosen on one model of GPU: a hash table with open addressing. A slot has the position of a
- * variant among all variants plus 1, or 0, and then the key. */
+/* The variants that were chosen on one model of GPU. A row has the position of a variant, and then the key. */
 typedef struct jitload_table {
   const char* gpu; /* the driver's name of the GPU, or "cpu" */
-  const jitload_number* slots;
-  int32_t slot_bits; /* there are 1 << slot_bits slots */
+  const jitload_number* rows;
+  int32_t row_count;
 } jitload_table;
 
 /* How a key chooses among the variants of a kernel. */
