@@ -15,7 +15,7 @@ import jitload
 from jitload import nvrtc
 from jitload.cli import main
 from jitload.errors import CacheError, warn_once
-from jitload.prebuilding.requests import _library_request
+from jitload.prebuilding.requests import read_request
 from jitload.request import recording
 
 BY_HAND = "#include <tvm/ffi/function.h>\nint64_t twice(int64_t x) { return 2 * x + N; }"
@@ -108,7 +108,7 @@ def test_a_run_is_built_from_its_record_and_then_only_loaded(record, tmp_path, m
 def test_a_call_is_the_same_after_json(options, monkeypatch, record, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tuned.json").write_text("{}")
-    _library_request({"name": "m", "arch": ARCH, **options})
+    read_request({"name": "m", "arch": ARCH, **options})
     (item,) = json.loads(record.read_text())
     assert item["name"] == "m"
 

@@ -96,7 +96,7 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
         ({"B": 1, "when": "C > 1"}, "when: there is no value 'C', only B"),
         ({"B": "x", "when": "B > 1"}, "'B' has the text 'x'; in expressions, a value of a Tune must be an integer"),
         ({"class": 1}, r"tune: \['class'\] cannot be names of values"),
-        ({"min": 1}, r"tune: \['min'\] cannot be names of values: they have a meaning"),
+        ({"min": 1}, r"tune: \['min'\] cannot be names of values: they are no identifiers, or have a meaning"),
         ({"B": "device.cores"}, "tune: there is no 'device.cores', only device.multiprocessors"),
         ({name: range(100) for name in "ABC"}, "has more than 10,000 combinations"),
     ],

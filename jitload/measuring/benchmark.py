@@ -13,14 +13,7 @@ from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.measuring.clocks import HOST_CLOCK, Clock, Sample, cuda_clock
-from jitload.measuring.memory import (
-    copy_tensor,
-    extent_of,
-    merge_extents,
-    same_bits,
-    tensors_in,
-    written_arguments,
-)
+from jitload.measuring.memory import copy_tensor, extent_of, merge_extents, same_bits, tensors_in, written_arguments
 from jitload.tables import Rates
 from jitload.toolchain.arch import CPU, current_capability
 

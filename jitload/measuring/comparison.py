@@ -9,27 +9,12 @@ from numbers import Number
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError, MismatchError
-from jitload.measuring.benchmark import (
-    Arguments,
-    Benchmark,
-    Options,
-    Subject,
-    open_clock,
-    restore_alike,
-    take_turns,
-)
-from jitload.measuring.difference import Tolerance, agrees, check_agrees
+from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, open_clock, restore_alike, take_turns
+from jitload.measuring.difference import Tolerance, agrees, as_array, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
 from jitload.measuring.plots import PLOTTED_NAME, draw_times, make_figure
-from jitload.measuring.poison import (
-    POISONS,
-    PoisonedRun,
-    check_writes,
-    has_shape_of,
-    is_floating,
-    poison,
-)
+from jitload.measuring.poison import POISONS, PoisonedRun, check_writes, is_floating, poison
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, shortened, text_grid
 from jitload.tracebacks import ends_at_caller
 
@@ -263,11 +248,8 @@ class Check(NamedTuple):
             raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
         for subject in others:
             self.check(subject, expected)
-        if (
-            not self.reference
-            and expected.runs
-            and all(r.is_unchanged() for runs in expected.runs.values() for r in runs)
-        ):
+        runs = [run for each in expected.runs.values() for run in each]
+        if not self.reference and runs and all(run.is_unchanged() for run in runs):
             _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
 
     def expect(self, right: Subject, *, is_exact: bool = False) -> Expected:
@@ -317,7 +299,7 @@ class Check(NamedTuple):
             number: tensor
             for number, ((output, tensor), value) in enumerate(zip(self.targets, expected, strict=True))
             if extent_of(tensor).span
-            and has_shape_of(tensor, value)
+            and tuple(as_array(tensor).shape) == tuple(as_array(value).shape)
             and (output.is_sure or not agrees(tensor, value, self.tolerance))
         }
 

@@ -32,11 +32,6 @@ def is_floating(tensor: Any) -> bool:
     return array.dtype.kind not in "biu"
 
 
-def has_shape_of(tensor: Any, value: Any) -> bool:
-    """Return whether a tensor has the shape of a result."""
-    return tuple(as_array(tensor).shape) == tuple(as_array(value).shape)
-
-
 def poison(tensor: Any, byte: int) -> None:
     """Set all bytes of the elements of a tensor to `byte`, but not the gaps between the elements."""
     array = as_array(tensor)

@@ -69,7 +69,11 @@ class Tune:
         names = [name for name in values if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED]
         for is_wrong, field, problem in (
             (not values, "tune", "has no values: name some, Tune(B=(128, 256))"),
-            (names, "tune", f"{names} cannot be names of values: they have a meaning in expressions, or are none"),
+            (
+                names,
+                "tune",
+                f"{names} cannot be names of values: they are no identifiers, or have a meaning in expressions",
+            ),
             (nearest not in (None, *NEAREST), "nearest", f"must be 'log2' or 'linear', got {nearest!r}"),
             (measure not in (None, "first call"), "measure", f"must be 'first call' or None, got {measure!r}"),
             (len(self.key) > MAX_KEYS, "key", f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed"),

@@ -13,16 +13,7 @@ from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
 from jitload.errors import LaunchSpecError, nearest_name
 from jitload.request.launch import Launch
 from jitload.request.request import Request
-from jitload.request.tune import (
-    Choice,
-    Tune,
-    Value,
-    Values,
-    Variant,
-    parse_names,
-    replace_names,
-    spelled,
-)
+from jitload.request.tune import Choice, Tune, Value, Values, Variant, parse_names, replace_names, spelled
 from jitload.toolchain.arch import CPU
 
 Dtypes = tuple[tuple[str, str], ...]

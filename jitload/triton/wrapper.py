@@ -19,13 +19,7 @@ from jitload.codegen.kernel import (
     param_structures,
 )
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
-from jitload.codegen.wrapper import (
-    EmbeddedImage,
-    describe_function,
-    to_json,
-    wrapper_facts,
-    write_record_files,
-)
+from jitload.codegen.wrapper import EmbeddedImage, describe_function, to_json, wrapper_facts, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
