@@ -31,7 +31,7 @@ from common import least_ns, make_library_parser
 import jitload
 from jitload import Launch, Tune
 from jitload.request.rows import Row
-from jitload.tuning.builds import Candidate, build_candidates
+from jitload.tuning.tuner import Candidate, build_candidates
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "tuning"
 SOURCE = r"""

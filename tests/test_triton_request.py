@@ -190,7 +190,7 @@ def test_tuples_scalars_and_a_name_of_its_own(stub_driver: StubDriver):
         ({"variants": [{"BLOCK": 64}, {"BLOCK": 32}, {"BLOCK": 64}]},
          "variants[0] and variants[2] are the same (BLOCK=64"),
         ({"variants": "some", "BLOCK": 4}, "variants= must be a list of mappings, or 'all', got 'some'"),
-        ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got dict"),
+        ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got {'BLOCK': 4}"),
         ({"variants": [{"BLOCK": 64}, 64]}, "variants[1] must be a mapping, {'BLOCK': 512}, or a triton.Config, got"),
         ({"variants": []}, "variants= is empty; leave it out to build a single variant"),
         ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),

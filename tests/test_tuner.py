@@ -126,13 +126,13 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
         mod.scale.tune(*arguments(), exact=True, **FAST)
     monkeypatch.undo()
     measured = []
-    real = jitload.tuning.builds._build
+    real = jitload.tuning.tuner._build
 
     def build(part: Any, candidates: Any) -> None:
         measured.extend(candidates[name] for name, _ in part.functions)
         real(part, candidates)
 
-    monkeypatch.setattr("jitload.tuning.builds._build", build)
+    monkeypatch.setattr("jitload.tuning.tuner._build", build)
     more = load(tuned=path, V=(1, 2, 3)).scale.tune(*arguments(), reference=double, **FAST)
     assert (
         {"B=32 V=3", "B=64 V=3"}

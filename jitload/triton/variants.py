@@ -45,9 +45,7 @@ def check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan, Values
 def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
     """Return `variants=` as a list of mappings or configurations."""
     variants: Any = spec.variants
-    if isinstance(variants, str):
-        if variants != "all":
-            raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
+    if isinstance(variants, str) and variants == "all":
         if not kernel.configs:
             raise SignatureError(
                 f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
@@ -58,8 +56,8 @@ def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
             return list(kernel.configs)
         pruned = list(kernel.prune(list(kernel.configs), arguments, **spec.constexprs))
         return pruned or list(kernel.configs)[:1]
-    if isinstance(variants, Mapping) or not isinstance(variants, Sequence):
-        raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
+    if isinstance(variants, str | Mapping) or not isinstance(variants, Sequence):
+        raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
     if not variants:
         raise SignatureError("variants= is empty; leave it out to build a single variant")
     for number, row in enumerate(variants):
