@@ -297,7 +297,8 @@ def _check_results(built: Sequence[Candidate], check: Check) -> list[tuple[Candi
             prepared.append((candidate, subject))
         except (RuntimeError, ValueError) as error:
             clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-            candidate.note(reason=str(error).removeprefix(f"{subject.name!r}: ").removeprefix(f"{candidate.name}(): "))
+            reason = str(error).removeprefix(f"{subject.name!r}: ").removeprefix(f"{candidate.name}(): ")
+            candidate.note(reason=reason.replace(f"{subject.name!r} is ", "is ", 1))
     return prepared
 
 
