@@ -7,9 +7,9 @@ import os
 import pickle
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,17 +121,9 @@ def test_the_child_has_the_environment_and_the_directory_of_its_parent(tmp_path,
 
 
 def test_threads_get_children_of_their_own():
-    results: dict[int, bytes] = {}
-
-    def run(number: int) -> None:
-        results[number] = compile_alone(kernel(f"f{number}"))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(f"f{number}".encode() in results[number] for number in range(6))
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda number: compile_alone(kernel(f"f{number}")), range(6)))
+    assert all(f"f{number}".encode() in result for number, result in enumerate(results))
     assert len(isolated._children.idle) <= (os.cpu_count() or 1)
 
 

@@ -73,14 +73,6 @@ def mod(tmp_path_factory):
         yield load("cpu")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request):
-    """Run a test on the CPU and, where there is one, on the GPU."""
-    if request.param == "cuda":
-        request.getfixturevalue("gpu")
-    return request.param
-
-
 @pytest.fixture
 def measured(device, mod, tmp_path, monkeypatch):
     if device == "cpu":

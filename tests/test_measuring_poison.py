@@ -40,14 +40,6 @@ def load(arch):
     return jitload.load_inline("poisoned", cuda_sources=SOURCE, functions=dict.fromkeys(NAMES, LAUNCH), arch=arch)
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request):
-    """Run a test on the CPU and, where there is one, on the GPU."""
-    if request.param == "cuda":
-        request.getfixturevalue("gpu")
-    return request.param
-
-
 @pytest.fixture
 def x(device):
     return torch.arange(float(N), device=device)

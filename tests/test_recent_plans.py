@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -138,9 +138,6 @@ def test_threads_that_call_with_other_inputs_get_their_own_plans():
                 if out.tolist() != [n, -(-n // 4), k, k]:
                     wrong.append((n, k, out.tolist()))
 
-    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(4)))
     assert not wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,18 +125,10 @@ def test_the_machine_code_has_source_lines_only_if_the_user_wants_them(
 
 
 def test_threads_extract_at_the_same_time():
-    results: dict[int, Any] = {}
-
-    def work(block: int) -> None:
-        results[block] = extract(kernels.histogram, signature=HISTOGRAM, BLOCK=block)
-
-    blocks = (32, 64, 128, 256)
-    threads = [threading.Thread(target=work, args=(block,)) for block in blocks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {block: dict(facts.constexprs)["BLOCK"] for block, facts in results.items()} == {b: b for b in blocks}
+    blocks = [32, 64, 128, 256]
+    with ThreadPoolExecutor(len(blocks)) as pool:
+        results = pool.map(lambda block: extract(kernels.histogram, signature=HISTOGRAM, BLOCK=block), blocks)
+        assert [dict(facts.constexprs)["BLOCK"] for facts in results] == blocks
     assert "TRITON_DISABLE_LINE_INFO" not in os.environ
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from builds import python_env
 
 from jitload import Module, global_tensor
 
@@ -37,10 +37,9 @@ def variable(module: Module, name: str, dtype: object, shape: int | tuple[int, .
 
 def run_program(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a Python program in a process of its own and return what it prints; it must exit with 0."""
-    search = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", text, *arguments],
-        env={**os.environ, "PYTHONPATH": search, **(environment or {})},
+        env=python_env(environment),
         capture_output=True,
         text=True,
         timeout=300,

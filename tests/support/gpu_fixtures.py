@@ -28,6 +28,14 @@ def gpu() -> None:
         pytest.skip("needs an NVIDIA GPU")
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Run a test on the CPU and, where there is one, on the GPU."""
+    if request.param == "cuda":
+        request.getfixturevalue("gpu")
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def two_gpus(gpu: None) -> None:
     """Skip a test that needs two devices where there is one."""
