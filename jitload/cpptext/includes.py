@@ -12,7 +12,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from jitload.cpptext.lexer import strip_comments
+from jitload.cpptext.lexer import read_header, strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, header_directives, read_directives
 
 # Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
@@ -165,8 +165,7 @@ class IncludeScan:
             # Each file is read only once, because headers that include each other as `a/../x.h` get ever longer paths.
             if real and real not in self._files_read:
                 self._files_read.add(real)
-                text = Path(path).read_text(encoding="utf-8", errors="replace")
-                self._read(header_directives(text), os.path.dirname(path))
+                self._read(header_directives(read_header(path)), os.path.dirname(path))
 
     def _candidate_paths(self, name: str, home: str) -> list[str]:
         directories = (*((home,) if home else ()), *self._dirs, *(("/",) if name.startswith("/") else ()))

@@ -6,8 +6,10 @@ The lexer knows just enough of C++'s lexical grammar never to mistake a comment 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from bisect import bisect_right
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 TokenKind = Literal["word", "number", "literal", "punctuator", "comment"]
@@ -103,6 +105,17 @@ def code_tokens(source: str) -> list[Token]:
 def strip_comments(text: str) -> str:
     """Replace each comment of a C++ text by a space; this is some thirty times as fast as `tokenize`."""
     return re.sub(_COMMENT, lambda match: " " if match[0][0] == "/" else match[0], text)
+
+
+def read_header(path: str | Path) -> str:
+    """Return the text of a header. The file is read again only if its size, modification time or inode has changed."""
+    status = os.stat(path)
+    return _read_state(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_state(path: str, *_: int) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jitload.cpptext.lexer import Token, code_tokens, strip_header
+from jitload.cpptext.lexer import Token, code_tokens, read_header, strip_header
 from jitload.cpptext.preprocessor import (
     HEADER_NAME,
     NVRTC_MACROS,
@@ -160,7 +160,7 @@ def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Ite
         if path is None or (real := os.path.realpath(path)) in read:
             continue
         read.add(real)
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_header(path)
         yield UserHeader(name, path, text)
         included = included_headers(header_directives(text))
         waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included)
