@@ -381,6 +381,11 @@ GPU_ONLY = {
         K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
         "m.cu:2: GPU only: a branch for some values",
     ),
+    "an empty branch for old GPUs": (
+        K + "#if __CUDA_ARCH__ < 800\n#else\n x[0] = 1;\n#endif\n}",
+        "m.cu:2: GPU only: a branch for some values",
+    ),
+    "one GPU": (K + "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 860\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only"),
     "a feature": (K + "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: "),
     "CUDACC": (K + "#ifdef __CUDACC__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: __CUDACC__ is not defined"),
 }
@@ -412,6 +417,9 @@ PORTABLE = {
     "a launch in a macro that nothing uses": "\n#define RUN(k, ...) k<<<1, 1>>>(__VA_ARGS__)\nx[0] = 2;\n",
     "an else": "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n",
     "PTX in a dead branch": '#if __CUDA_ARCH__ >= 800\n asm("bar.sync 0;");\n#else\n x[0] = 2;\n#endif\n',
+    "old GPUs": "#if __CUDA_ARCH__ < 600\n x[0] = 2;\n#endif\n",
+    "dropped on all GPUs": "x[0] = 2;\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 600\n x[0] = 1;\n#endif\n",
+    "an else for old GPUs": "x[0] = 2;\n#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ > 599\n#else\n x[0] = 1;\n#endif",
     "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
     "a branch for the CPU": "#ifdef JITLOAD_CPU\n x[0] = 2;\n#elif __CUDA_ARCH__ >= 900\n x[0] = 1;\n#endif\n",
     "off": "x[0] = 2;\n#if 0\n#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n#endif\n",

@@ -142,3 +142,23 @@ def test_kernels_that_overload_functions_of_cuda() -> None:
         x = np.zeros(1, np.float32)
         mod[name][1, 1](x, number + 1)
         assert x[0] == number + 1, name
+
+
+def test_a_source_may_define_atomics_that_old_gpus_lack() -> None:
+    """CUDA's programming guide defines an atomicAdd for doubles under this condition."""
+    text = """
+    #if __CUDA_ARCH__ < 600
+    __device__ double atomicAdd(double* p, double v) {
+      unsigned long long* bits = (unsigned long long*)p;
+      unsigned long long old = *bits, assumed;
+      do {
+        assumed = old;
+        old = atomicCAS(bits, assumed, __double_as_longlong(v + __longlong_as_double(assumed)));
+      } while (assumed != old);
+      return __longlong_as_double(old);
+    }
+    #endif
+    extern "C" __global__ void k(double* x) { atomicAdd(x, 0.5f); }"""
+    x = np.zeros(1)
+    jitload.load_inline("atomics", cuda_sources=text, arch="cpu").k[4, 64](x)
+    assert x[0] == 128

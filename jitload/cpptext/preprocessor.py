@@ -128,6 +128,14 @@ class Conditional:
         """Whether the conditional begins with `#if 0` or `#if false`."""
         return self.conditions[0] in (("if", "0"), ("if", "false"))
 
+    def branch(self, macros: Macros) -> int | None:
+        """Return the index of the branch that is compiled, -1 if none is, or None if that is not certain."""
+        for index, (name, text) in enumerate(self.conditions):
+            value = name == "else" or _value(Directive(name.removeprefix("el"), text), macros)
+            if value is not False:
+                return index if value else None
+        return -1
+
 
 def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
     """Yield the conditionals in the order of their `#endif`, without each `#if 0` and the conditionals inside it."""

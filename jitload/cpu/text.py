@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_declarator
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
-from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
+from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, Macros, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.cuda.messages import missing_header_hint, type_hint
 from jitload.errors import CompileError, Diagnostic
@@ -394,17 +394,19 @@ def gpu_only_error(name: str, file: str, line: int, feature: str, cause: Compile
 # ---- conditions over __CUDA_ARCH__ -----------------------------------------------------------------------------------
 
 _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
+_OLDEST_GPU = 750  # the smallest __CUDA_ARCH__ in CUDA 13
 
 
 def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """Return an error about the first conditional that would silently drop or add code on the CPU, or None.
 
-    A comparison of `__CUDA_ARCH__` is fine if there is an `#else` with code: the CPU gets this code, like an old GPU.
+    A conditional is fine if the CPU gets the same branch as all GPUs that CUDA 13 supports. A comparison of
+    `__CUDA_ARCH__` is also fine if the CPU gets a branch with code: it is the branch for the oldest GPU.
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC(?!_VER)\w*|__NVCC__", text):
         return None
     for conditional in read_conditionals(code_tokens(text)):
-        if problem := _lost_branch(conditional):
+        if not _is_same_on_gpus(conditional) and (problem := _lost_branch(conditional)):
             return Diagnostic(file=label, line=conditional.line, severity="error", message=f"{_MARK}{problem}")
     return None
 
@@ -414,7 +416,7 @@ def _lost_branch(conditional: Conditional) -> str:
     text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
     if "JITLOAD_CPU" in text or not any(conditional.sizes):  # the host code in a branch may have been left out
         return ""
-    has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
+    cpu_branch = conditional.branch(_arch_macros(None))
     if re.match(r"ifndef __CUDA_ARCH\w*|if ! *defined[ (]*__CUDA_ARCH\w*[ )]*(?:else ?)?$", text):
         return (
             "the CPU has no __CUDA_ARCH__, so this branch would be compiled, unlike on a GPU; "
@@ -422,9 +424,24 @@ def _lost_branch(conditional: Conditional) -> str:
         )
     if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
         return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
-    if "__CUDA_ARCH" in text and not has_else:
-        return f"a branch for some values of __CUDA_ARCH__ has no #else for the CPU; write {_PORTABLE}"
+    if cpu_branch is None:  # another macro decides
+        cpu_branch = -1 if conditional.conditions[-1].name != "else" else len(conditional.sizes) - 1
+    if "__CUDA_ARCH" in text and (cpu_branch < 0 or not conditional.sizes[cpu_branch]):
+        return f"a branch for some values of __CUDA_ARCH__ has no alternative for the CPU; write {_PORTABLE}"
     macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC(?!_VER)\w*|__NVCC__)", text)
     if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
         return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
     return ""
+
+
+def _is_same_on_gpus(conditional: Conditional) -> bool:
+    """Return whether the CPU gets the branch that all GPUs get, from the oldest one that CUDA 13 supports."""
+    text = " ".join(directive.text for directive in conditional.conditions)
+    numbers = [_OLDEST_GPU, *map(int, re.findall(r"\b[1-9]\d{2,3}\b", text))]
+    archs = {number + step for number in numbers for step in (-1, 0, 1) if number + step >= _OLDEST_GPU}
+    branches = {conditional.branch(_arch_macros(arch)) for arch in (None, *archs)}
+    return len(branches) == 1 and None not in branches
+
+
+def _arch_macros(arch: int | None) -> Macros:
+    return Macros({"__CUDA_ARCH__": None if arch is None else str(arch)}, ["-include"])  # others may be defined
