@@ -29,7 +29,7 @@ class LocalWorkers(ThreadPoolExecutor):
 
     def __init__(self, count: int) -> None:
         super().__init__(count, thread_name_prefix="jitload-prebuild")  # each thread waits for one worker
-        self.workers = ChildPool(lambda: ChildProcess(_PROGRAM, *sys.path))
+        self.workers = ChildPool(_start_worker)
 
     def submit(self, build: Callable[..., Any], /, *tasks: Any, **_: Any) -> Future[Any]:
         """Let the next idle worker build a request, and return a future for the outcome."""
@@ -51,11 +51,18 @@ class LocalWorkers(ThreadPoolExecutor):
             return failure(task, f"the request cannot be sent to another process: {error}")
         try:
             answer, cause = self.workers.ask(data, TRIES)
-        except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
-            answer = f"a worker cannot be started: {error}"
+        except JitLoadError as error:
+            answer = f"{error}"
         else:
             answer = answer or f"{TRIES} workers died while they built the request; the last one {cause}"
         return answer if isinstance(answer, Outcome) else failure(task, answer, time.monotonic() - started)
+
+
+def _start_worker() -> ChildProcess:
+    try:
+        return ChildProcess(_PROGRAM, *sys.path)
+    except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
+        raise JitLoadError(f"a worker cannot be started: {error}") from error
 
 
 def worker_count() -> int:
