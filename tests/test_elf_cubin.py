@@ -79,19 +79,6 @@ def test_architectures_of_this_nvrtc(arch: str) -> None:
     assert read_image(answer.cubin).arch == arch
 
 
-def test_large_and_empty_parameters() -> None:
-    source = """
-    struct Big { char c[20000]; }; struct Largest { char c[32760]; }; struct Empty {};
-    extern "C" __global__ void big(const __grid_constant__ Big b, int n, float* y) { *y = b.c[n]; }
-    extern "C" __global__ void largest(Largest b) {}
-    extern "C" __global__ void empty(Empty a, Empty b, char c, int* p) { *p = c; }
-    """
-    big, largest, empty = read_image(ask_nvrtc(source, ["-arch=sm_90"]).cubin).kernels
-    assert [(slot.offset, slot.size) for slot in big.slots] == [(0, 20000), (20000, 4), (20008, 8)]
-    assert [(slot.offset, slot.size) for slot in largest.slots] == [(0, 32760)]
-    assert [(slot.offset, slot.size) for slot in empty.slots] == [(0, 1), (1, 1), (2, 1), (8, 8)]
-
-
 def test_what_the_compiler_makes_by_itself_is_no_kernel_and_no_variable() -> None:
     source = """
     extern "C" __device__ int printf(const char*, ...);
