@@ -192,13 +192,13 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
 def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:
     """Draw the times as colours. A variant without a time stays empty, and the chosen one has a frame."""
     first, second = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
-    times = [[float("nan")] * len(second) for _ in first]
+    times, best = [[float("nan")] * len(second) for _ in first], choose(rows)
     for row in measured:
         values = dict(row.values)
         y, x = first.index(values[names[0]]), second.index(values[names[1]])
         times[y][x] = row.median_us or 0.0
         if len(measured) <= MAX_BARS:
-            weight = "bold" if row is choose(rows) else "normal"
+            weight = "bold" if row is best else "normal"
             axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small", weight=weight)
     image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)
     axes.figure.colorbar(image, ax=axes, label="median time in µs")

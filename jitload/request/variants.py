@@ -42,9 +42,9 @@ def with_headers(request: Request) -> Request:
     return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
 
 
-def space_of(request: Request, tune: Tune | Variant) -> list[Values]:
+def space_of(request: Request, tune: Tune | Variant | None) -> list[Values]:
     """Return the values of all variants for the device of a request."""
-    return tune.space(is_cpu=request.archs == (CPU,)) if isinstance(tune, Tune) else [tune.values]
+    return tune.space(is_cpu=request.archs == (CPU,)) if isinstance(tune, Tune) else []
 
 
 def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:

@@ -116,8 +116,7 @@ def join_exports(exports: Sequence[Export]) -> tuple[Export, ...]:
 def _dispatch(export: Export) -> object:
     """Return what the exports share among which a key chooses."""
     variant = export.launch.tune
-    has_choice = isinstance(variant, Variant) and variant.choice is not None
-    return variant._replace(values=()) if isinstance(variant, Variant) and has_choice else export
+    return variant._replace(values=()) if isinstance(variant, Variant) and variant.choice else export
 
 
 def _join_choices(exports: Sequence[Export]) -> Export:

@@ -103,7 +103,7 @@ def tune(  # noqa: D417, PLR0913  how to check and how to measure, which `compar
         seconds=seconds, reference=reference, exact=exact, outputs=outputs, rtol=rtol, atol=atol, graph=graph,
         flush_l2=cold, bytes=bytes, flop=flop, restore=restore,
     )  # fmt: skip
-    candidates = _candidates(request, launch, _new_row(function, args, request, launch, options))
+    candidates = _candidates(function, args, request, launch, options)
     rows = _earlier_rows(request, candidates[0].row)
     if (best := choose(rows.values())) is None:
         rows = {}  # that none was right may be the fault of the reference
@@ -141,28 +141,23 @@ def _origin(function: object) -> tuple[Request, Launch | None]:
     return request, launch
 
 
-def _new_row(
+def _candidates(
     function: TypedFunction, args: Sequence[Any], request: Request, launch: Launch | None, options: Options
-) -> Row:
-    """Return what the rows of this tuning share."""
+) -> list[Candidate]:
+    """Return the variants of a function, with rows for the key of these arguments."""
     name, chosen = function.__name__, function.variant(*args)
     words = ("graph" if options.graph else "eager", "cold" * options.flush_l2, "exact" * options.exact)
     with open_clock([function], args, options) as clock:
-        return Row(
+        like = Row(
             function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
             values=(), number=0, mode=", ".join(filter(None, words)), driver=clock.driver,
             source=source_digest(request, name, launch),
         )  # fmt: skip
-
-
-def _candidates(request: Request, launch: Launch | None, like: Row) -> list[Candidate]:
-    """Return the variants of a function, with rows like this one. A Triton kernel has a function for each of them."""
     if launch is not None:
-        assert isinstance(launch.tune, Tune)
-        space = space_of(request, launch.tune)
-        return [Candidate(replace(like, values=values, number=number)) for number, values in enumerate(space)]
+        space = enumerate(space_of(request, launch.tune))
+        return [Candidate(replace(like, values=values, number=number)) for number, values in space]
     assert request.triton is not None
-    module = load_request(request, None, keep_module_alive=True, verbose=False)
+    module = load_request(request, None, keep_module_alive=True, verbose=False)  # with a function for each variant
     variants = enumerate(request.triton.variants)
     return [Candidate(replace(like, values=v.values, number=n), module[v.name]) for n, v in variants]
 

@@ -157,7 +157,7 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   if (table == NULL) return -1;
   const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
   const uint64_t hash = jitload_hash_key(key, choice->key_count) ^ (uint64_t)(device + 1) << 14;
-  uint64_t* place = &state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
+  uint64_t* place = &state->remembered[((hash >> 32) + (uint64_t)device) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
   int32_t position = (int32_t)(remembered & position_mask) - 1;
   if (chosen != NULL || position < 0 || ((remembered ^ hash) & ~position_mask) != 0) {
