@@ -10,12 +10,11 @@ from contextlib import suppress
 import click
 
 from jitload import __version__
-from jitload.cli.building import compile_command, prebuild_command, record_command, run_command
+from jitload.cli.building import compile_command, prebuild_command, record_command, run_command, tune_command
 from jitload.cli.cache import cache_group
 from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.cli.judging import judge_command
-from jitload.cli.tuning import tune_command
 from jitload.errors import JitLoadError
 from jitload.words import in_options
 

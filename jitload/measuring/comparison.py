@@ -13,13 +13,23 @@ from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, 
 from jitload.measuring.difference import Tolerance, agrees, as_array, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
-from jitload.measuring.plots import PLOTTED_NAME, draw_times, make_figure
 from jitload.measuring.poison import POISONS, PoisonedRun, check_writes, is_floating, poison
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, shortened, text_grid
+from jitload.tables import (
+    RATE_COLUMNS,
+    TIME_COLUMNS,
+    Rates,
+    four_digits,
+    html_grid,
+    measured_grid,
+    shortened,
+    text_grid,
+)
 from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)
 _MARKERS = "os^Dv"
+_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
+MAX_BARS = 40  # for more variants, a plot has dots
 
 
 class Comparison(dict[str, Benchmark]):
@@ -377,13 +387,47 @@ def _has_tensor(value: Any) -> bool:
 # ---- plots -----------------------------------------------------------------------------------------------------------
 
 
+def make_figure(grid: tuple[int, int], width: float, lines: int) -> tuple[Any, Any]:
+    """Return a figure of rows and columns of axes with this width and so many lines of text, and the axes."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+    rows, columns = grid
+    size = width * columns, max(3.5, 1 + 0.25 * min(lines, MAX_BARS)) * rows
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    plt.close(figure)  # otherwise, a notebook would show the figure twice
+    return figure, axes
+
+
+def draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
+    """Draw a bar with lines from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
+    medians = [rates.median_us or 0.0 for rates in times.values()]
+    if len(times) <= MAX_BARS:
+        lines = [
+            (us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in zip(medians, times.values(), strict=True)
+        ]
+        axes.barh(range(len(times)), medians, xerr=[*zip(*lines, strict=True)], capsize=3)
+        axes.set_yticks(range(len(times)), [shortened(name, _PLOTTED_NAME) for name in times])
+        axes.set_ylim(len(times) - 0.5, -0.5)  # the first function is at the top, as in the table
+        axes.set_xlabel("median time in µs, from p10 to p90")
+        return
+    ranked = sorted(zip(medians, times, strict=True))
+    axes.plot(sorted(medians), ".")
+    for rank in (0, len(times) // 2, len(times) - 1):
+        time, name = ranked[rank]
+        axes.annotate(name, (rank, time), xytext=(4, 6), textcoords="offset points", fontsize="small")
+    axes.set_xlabel("the fastest first")
+    axes.set_ylabel("median time in µs")
+
+
 def _draw_roofline(axes: Any, benchmarks: Mapping[str, Benchmark]) -> None:
     """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for number, (name, benchmark) in enumerate(benchmarks.items()):
         marker = _MARKERS[number // 10 % len(_MARKERS)]  # matplotlib repeats its colours after ten
         rate = (benchmark.flop_per_s or 0) / 1e9
-        axes.plot(intensities[name], rate, marker, label=shortened(name, PLOTTED_NAME))
+        axes.plot(intensities[name], rate, marker, label=shortened(name, _PLOTTED_NAME))
     if peak := next(iter(benchmarks.values())).peak_gb_per_s:
         ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
         axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)

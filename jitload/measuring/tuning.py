@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.measuring.plots import MAX_BARS, draw_times, make_figure
+from jitload.measuring.comparison import MAX_BARS, draw_times, make_figure
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
