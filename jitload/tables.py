@@ -123,11 +123,8 @@ def text_grid(rows: Sequence[Sequence[str]]) -> str:
     columns = list(zip(*rows, strict=True))[1:]
     room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
     rows = [[shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
-        for pairs in (zip(row, widths, strict=True) for row in rows)
-    )
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = ("  ".join((name.ljust(first), *map(str.rjust, cells, widths))) for name, *cells in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
