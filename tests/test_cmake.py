@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import ROOT
 from support.arrays import CudaArray, tensor_of
 from support.cmake import (
     CMAKE,
@@ -22,7 +23,6 @@ from support.cmake import (
     write_project,
 )
 from support.driver import StubDriver
-from support.gpu import ROOT
 from support.program import CUBIN
 
 import jitload

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.gpu import ROOT
+from builds import ROOT
 from support.pages import PageRun
 
 pytest_plugins = ["support.gpu_fixtures"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from builds import ROOT
 from support.arrays import CudaArray
-from support.gpu import ROOT
 from support.triton import aligned_array
 
 import jitload

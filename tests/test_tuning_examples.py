@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 
 import pytest
-from support.gpu import ROOT
+from builds import ROOT
 
 import jitload
 from jitload import Tune

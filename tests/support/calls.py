@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import python_env
 
 import jitload
 
 from .arrays import DTYPES, CudaArray
 
 _numbers = itertools.count()
-ROOT = Path(__file__).parents[2]
 
 
 def array(dtype: str = "float32", size: int = 8, device: int = 0, **claims: Any) -> CudaArray:
@@ -47,10 +47,9 @@ def assert_refused(kind: type[Exception], message: str, function: Callable[..., 
 def run_python(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a program in a process of its own, without torch, which takes long to import; return what it prints."""
     program = "import sys; sys.modules['torch'] = None\nimport jitload\n" + text
-    search = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],
-        env={**(os.environ if environment is None else environment), "PYTHONPATH": os.pathsep.join(search)},
+        env={**(os.environ if environment is None else environment), "PYTHONPATH": python_env()["PYTHONPATH"]},
         capture_output=True,
         text=True,
         timeout=120,

@@ -10,11 +10,11 @@ import sysconfig
 import time
 from pathlib import Path
 
+from builds import ROOT
+
 from jitload.cmake import config
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_ninja
-
-from .gpu import ROOT
 
 # The program in the wheel, not the script in Python that starts it.
 _IN_WHEEL = str(Path(sysconfig.get_path("platlib"), "cmake", "data", "bin"))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from builds import python_env
 
 from jitload import Module, global_tensor
-
-ROOT = Path(__file__).parents[2]
 
 
 def values(tensor: torch.Tensor) -> list[float]:
