@@ -10,6 +10,7 @@ from support.headers import OPTIMIZED
 
 import jitload
 from jitload import Launch
+from jitload.errors import CompileError
 
 SPINS = {
     "add": "while (atomicAdd(x + 1, 0) == 0);",
@@ -217,3 +218,27 @@ def test_a_barrier_that_can_never_complete(meeting: jitload.Module) -> None:
     )
     with pytest.raises(RuntimeError, match=said):
         meeting.stuck(torch.zeros(1))
+
+
+STEPS = """
+template <int N> __device__ void sum_warp(volatile int* s, int i) { /* as in code
+  from before Volta */
+  if (N >= 64) s[i] += s[i + 32];%s
+  if (N >= 32) s[i] += s[i + 16];
+}
+extern "C" __global__ void k(int* x) {
+  __shared__ int s[64];
+  s[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x < 32) sum_warp<64>(s, threadIdx.x);
+  x[threadIdx.x] = s[threadIdx.x];
+}"""
+
+
+def test_lanes_that_must_run_in_step_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"steps\.cu:5: GPU only: lanes of a warp .* write __syncwarp\(\) .* of s\n"):
+        jitload.load_inline("steps", cuda_sources=STEPS % "", arch="cpu")
+    mod = jitload.load_inline("steps", cuda_sources=STEPS % " __syncwarp();", arch="cpu")
+    x = torch.ones(64, dtype=torch.int32)
+    mod.k[1, 64](x)
+    assert x[0] == 4

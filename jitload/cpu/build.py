@@ -31,6 +31,7 @@ from jitload.cpu.text import (
     cpu_text,
     explain,
     find_lost_branch,
+    find_warp_step,
     gpu_header,
     gpu_include_lines,
     gpu_only_error,
@@ -65,8 +66,7 @@ _FLAGS = (
     "-fno-trapping-math", "-w", "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fno-canonical-system-headers",
     "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
-# kernel may switch to another thread.
+# Options for kernels whose threads may wait in a loop without a barrier: each basic block may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 _COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
 _TSAN_PARAMS = ("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
@@ -258,7 +258,7 @@ class _Compilation:
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
-        _refuse_lost_branches(self._source.name, self._source.pieces, self._toolchain)
+        _refuse_gpu_code(self._source.name, self._source.pieces, self._toolchain)
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
         self._write_headers()
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
@@ -437,7 +437,7 @@ class _Compilation:
         if feature := gpu_header(self.files_read):
             file, line = next(gpu_include_lines(headers), (self._source.pieces[0][0], 1))
             raise gpu_only_error(self._source.name, file, line, feature)
-        _refuse_lost_branches(self._source.name, headers, self._toolchain)
+        _refuse_gpu_code(self._source.name, headers, self._toolchain)
         if any(has_ptx(text) for _, text in headers):
             self._compile("cpu.i", "-E")
             preprocessed = (self._work_dir / "cpu.i").read_text("utf-8", "replace")
@@ -445,14 +445,14 @@ class _Compilation:
                 raise gpu_only_error(self._source.name, file, line, "inline PTX")
 
 
-def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]], toolchain: CudaToolchain | None) -> None:
+def _refuse_gpu_code(name: str, texts: Sequence[tuple[str, str]], toolchain: CudaToolchain | None) -> None:
     for label, text in texts:
         if toolchain is None and (macro := _RELEASE_MACRO.search(strip_comments(text))):
             raise ToolchainError(
                 f"{label} uses {macro[0]}, the release of CUDA, and CUDA is not installed here. Install its headers: "
                 "pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
             )
-        if lost := find_lost_branch(label, text):
+        if lost := find_lost_branch(label, text) or find_warp_step(label, text):
             raise gpu_only_error(name, lost.file, lost.line, lost.message.removeprefix("GPU only: "))
 
 

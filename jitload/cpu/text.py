@@ -445,3 +445,31 @@ def _is_same_on_gpus(conditional: Conditional) -> bool:
 
 def _arch_macros(arch: int | None) -> Macros:
     return Macros({"__CUDA_ARCH__": None if arch is None else str(arch)}, ["-include"])  # others may be defined
+
+
+# ---- warps that run in step ----------------------------------------------------------------------------------------
+
+# Matches the declaration of a volatile array or pointer.
+_VOLATILE = re.compile(r"\bvolatile\b[\w\s:<>]{0,80}?[\s*]\s*(?:__restrict__\s+)?(\w+)\s*[,)=\[;]")
+# Matches what may stand between two statements that lanes execute one directly after the other.
+_BETWEEN_STEPS = re.compile(r"[\s{}]*(?:(?:else\s+)?if\s*(?:constexpr\s*)?\([^;{}]*\)[\s{]*)?")
+
+
+def find_warp_step(label: str, text: str) -> Diagnostic | None:
+    """Return an error about the first statements that need the lanes of a warp to run in step, or None.
+
+    Code from before Volta has a series of statements such as `s[i] += s[i + 16];` with a volatile `s` and without
+    `__syncwarp()`. On the CPU, one lane would execute the whole series before the next one.
+    """
+    if "volatile" not in text or "JITLOAD_CPU" in text:
+        return None
+    code = strip_comments(text)
+    for name in dict.fromkeys(_VOLATILE.findall(code)):
+        element = rf"\b{name}\s*\["
+        step = rf"{element}(?!\d+\])[^\[\];]{{1,80}}\]\s*[-+*|&^]?=(?!=)[^;{{}}]{{0,200}}?{element}[^;{{}}]{{0,200}};"
+        for first, second in pairwise(re.finditer(step, code)):
+            if _BETWEEN_STEPS.fullmatch(code, first.end(), second.start()):
+                line = text.count("\n", 0, max(text.find(second[0], text.find(first[0])), 0)) + 1
+                message = f"lanes of a warp that run in step; write __syncwarp() after each read and write of {name}"
+                return Diagnostic(file=label, line=line, severity="error", message=_MARK + message)
+    return None
