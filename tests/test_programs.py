@@ -391,6 +391,13 @@ def test_a_kernel_that_launches_kernels_is_refused_with_the_next_step():
             jitload.build_inline("p", cuda_sources=text, arch=arch)
 
 
+@needs_nvcc
+def test_kernels_that_launch_kernels_name_the_options_they_need():
+    text = "__global__ void k(int n) { if (n) k<<<1, 1>>>(n - 1); }\nvoid run(int n) { k<<<1, 1>>>(n); }"
+    with pytest.raises(CompileError, match=r"extra_cuda_cflags=\['-rdc=true'\] and extra_ldflags=\['-lcudadevrt'\]"):
+        jitload.build_inline("p", cuda_sources=text, arch=ARCH, functions=["run"])
+
+
 def test_a_library_without_names_asks_for_names():
     text = "__global__ void k(int* x) { *x = 1; }\nvoid run(int* x) { k<<<1, 1>>>(x); }"
     with pytest.raises(

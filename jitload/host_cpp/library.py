@@ -151,6 +151,8 @@ def _hint(log: str, build: HostBuild) -> str:
     includes_vectors = any("jitload/vectors.h" in text for text in texts)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
         return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
+    if "requires separate compilation mode" in log:
+        return "Kernels that launch kernels need extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
     library = library_hint(log, build.cuda.major if build.cuda else 13)
     return library or type_hint(log) or export_hint(log, build.exports, build.request)
 
