@@ -111,6 +111,17 @@ def test_complex_numbers_of_thrust(nvrtc_runs: list[NvrtcJob]):
     assert len(nvrtc_runs) == 1
 
 
+def test_headers_of_thrust_with_only_macros_on_the_cpu(tmp_path: Path):
+    """CuPy's complex.cuh includes them."""
+    if not has_header("thrust/version.h"):
+        pytest.skip("Thrust is not installed")
+    (tmp_path / "complex.cuh").write_text("#include <thrust/detail/config/namespace.h>\n#include <thrust/version.h>\n")
+    text = '#include <complex.cuh>\nextern "C" __global__ void k(int* x) { *x = THRUST_VERSION; }'
+    x = np.zeros(1, np.int32)
+    jitload.load_inline("macros", cuda_sources=text, arch="cpu", extra_include_paths=[tmp_path]).k[1, 1](x)
+    assert x[0] >= 200_000
+
+
 def test_a_missing_header_names_the_wheel():
     with pytest.raises(CompileError, match="pip install nvidia-cutlass, or set JITLOAD_CUTLASS"):
         jitload.compile_cubin("#include <cute/nothing.hpp>\n__global__ void k() {}", arch="sm_90a")

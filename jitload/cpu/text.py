@@ -229,6 +229,8 @@ _GPU_HEADERS = {
     "cuda_device_runtime_api.h": "dynamic parallelism",
     "cooperative_groups/details/": "internals of cooperative groups",
 }
+# Headers with only macros, which CuPy's complex.cuh includes.
+_PORTABLE_HEADERS = ("thrust/version.h", "thrust/detail/config")
 _GPU_NAMES = {
     r"grid_group::(?:sync|barrier_arrive|barrier_wait)": "a barrier of the whole grid",
     r"this_cluster|cluster_(?:group|arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": "thread block clusters",
@@ -332,6 +334,8 @@ def gpu_header(files: Iterable[Path]) -> str:
 
 
 def _header_feature(name: str) -> str:
+    if name.startswith(_PORTABLE_HEADERS):
+        return ""
     for prefix, feature in _GPU_HEADERS.items():
         if name == prefix or ((prefix.endswith("/") or "." not in prefix) and name.startswith(prefix)):
             return feature
