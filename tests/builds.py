@@ -1,7 +1,5 @@
 """What the tests of building share: a few kernels, and programs run in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A build that costs nothing, for tests of the cache that need many."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Fixtures of the whole test suite."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

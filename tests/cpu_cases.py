@@ -1,7 +1,5 @@
 """The table of kernels that run on both targets: what each is given, and what it must make of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

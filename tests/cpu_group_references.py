@@ -1,7 +1,5 @@
 """What the kernels of cpu_kernels/groups.cu must write: one number in each row for each thread."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What intrinsics must give, worked out with Python's own numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """NVRTC called by the shortest way, so that the tests of its readers do not depend on jitload's own driver."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

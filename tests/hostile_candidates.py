@@ -1,7 +1,5 @@
 """Candidates that break things, by families: each is a Python file that has to write x + 1 to y. And their judge."""
 
-from __future__ import annotations
-
 import random
 import textwrap
 from collections.abc import Callable, Iterator

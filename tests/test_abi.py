@@ -5,8 +5,6 @@ After a change of what goes into libraries, decide whether the number changes, a
     JITLOAD_REGENERATE=1 python -m pytest tests/test_abi.py
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """The public functions: their arguments, their results, and the effect of identical and changed calls."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

@@ -1,7 +1,5 @@
 """Mistakes in arguments, each of which raises one clear error, and unusual arguments that are valid."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """What happens during a build: the garbage collector, the log, and the files that a compiler reads."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

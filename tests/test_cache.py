@@ -1,7 +1,5 @@
 """The cache as a whole: what a key covers, what a hit does not do, and what becomes of damaged entries."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -1,7 +1,5 @@
 """Archives of a cache: what travels, and what a hostile one cannot do."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Crowds: many threads and processes that want one new key, builders killed at random, random acts on a cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

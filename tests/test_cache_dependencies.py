@@ -1,7 +1,5 @@
 """The files that a build read: what hand-written code reads besides its text, and how each file is recorded."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What lies in a cache and is not what it should be, and names and flags that mean harm."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Faults of the machine, injected with real means where there are any, and who may write a cache."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

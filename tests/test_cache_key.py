@@ -1,7 +1,5 @@
 """The key: everything that compilers read is in it or verified, and nothing else is."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Builders that wait, die, are interrupted or fork, and what they leave behind."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging

@@ -1,7 +1,5 @@
 """Entries on machines that lack what could build them: no C++ compiler, no NVRTC; and what must be the same even so."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`JITLOAD_MODE`: what a process may build, and what it says about what it may not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Entries as an OCI image layout: what registries and signing tools see, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

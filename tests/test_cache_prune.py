@@ -1,7 +1,5 @@
 """What is removed when a cache has grown too large, and what stays."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """The remote store: write-through, garbage, links, stores that are down or slow, nodes that see each other late."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The remote store for real: buckets of S3 (moto) and of Google (an emulator), through s3fs and gcsfs."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Iterator

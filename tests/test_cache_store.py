@@ -1,7 +1,5 @@
 """The cache between processes: read-only, shared, raced for, and left by a builder that was killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tiers: bundles in packages, shared directories, the local cache; in which order, and whom they trust."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

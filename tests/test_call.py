@@ -1,21 +1,17 @@
 """A typed function at a call: its checks in their documented order, and a whole launch with its result."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
+from support.driver import Extents
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import Extents, StubDriver
 
 SOURCE = """
 extern "C" __global__ void scale(const float* x, float4* y, int n, float factor) {
@@ -71,15 +67,13 @@ ORDER: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "kind", "text"), [row[1:] for row in ORDER], ids=[row[0] for row in ORDER])
-def test_the_first_check_that_fails_speaks(
-    mod: jitload.Module, stub_driver: StubDriver, arguments: tuple[Any, ...], kind: type[Exception], text: str
-) -> None:
+def test_the_first_check_that_fails_speaks(mod, stub_driver, arguments, kind, text):
     assert_refused(kind, text, mod.scale, *arguments)
     if "dynamic shared memory" not in text:
         assert stub_driver.calls() == []
 
 
-def test_no_blocks_come_before_the_driver_and_after_the_checks(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_no_blocks_come_before_the_driver_and_after_the_checks(mod, stub_driver):
     mod.scale(array(size=9), array(address=4096), 8, 1.0)
     assert stub_driver.calls() == []
     text = "scale(): argument 'n' must be an int, got float"
@@ -89,7 +83,7 @@ def test_no_blocks_come_before_the_driver_and_after_the_checks(mod: jitload.Modu
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 60])
-def test_the_count_of_arguments(mod: jitload.Module, stub_driver: StubDriver, count: int) -> None:
+def test_the_count_of_arguments(mod, stub_driver, count):
     text = f"scale() takes 4 arguments (x, y, n, factor), got {count}"
     assert_refused(TypeError, text, mod.scale, *[None] * count)
     text = f"plain() takes 3 arguments (x, y, factor), got {count}"
@@ -98,7 +92,7 @@ def test_the_count_of_arguments(mod: jitload.Module, stub_driver: StubDriver, co
     assert stub_driver.calls() == []
 
 
-def test_a_long_list_of_names_is_cut() -> None:
+def test_a_long_list_of_names_is_cut():
     names = [f"a_rather_long_name_of_a_parameter_{i}" for i in range(60)]
     source = f'extern "C" __global__ void many({", ".join(f"int {name}" for name in names)}) {{}}'
     mod = jitload.load_inline("many", cuda_sources=source, arch="sm_90a")
@@ -109,7 +103,7 @@ def test_a_long_list_of_names_is_cut() -> None:
     assert text.endswith("…), got 1")
 
 
-def test_a_launch_does_its_work(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_launch_does_its_work(mod, stub_driver):
     x = CudaArray(np.arange(100, dtype=np.float32))
     y = CudaArray(np.zeros(100, np.float32), address=None)
     seen: list[tuple[str, Extents, Extents]] = []
@@ -128,7 +122,7 @@ def test_a_launch_does_its_work(mod: jitload.Module, stub_driver: StubDriver) ->
     assert y.array.tolist() == [2.5 * i for i in range(100)]
 
 
-def test_an_error_is_no_obstacle_to_the_next_call(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_error_is_no_obstacle_to_the_next_call(mod, stub_driver):
     x = array(address=4096)
     for _ in range(3):
         with pytest.raises(TypeError):

@@ -1,18 +1,12 @@
 """Dynamic shared memory beyond the default limit, and launch attributes: clusters, cooperation, priority."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from support.calls import assert_refused
+from support.driver import StubDriver
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 SOURCE = """
 extern "C" __global__ void tick(int n) {}
@@ -71,7 +65,7 @@ def raised(driver: StubDriver) -> list[tuple[str, int, str]]:
     return [(c["kernel"], c.number("value"), c["device"]) for c in calls if c.number("attribute") == MAX_DYNAMIC_SHARED]
 
 
-def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused, stub_driver):
     stub_driver.use_device(0)
     unused.half_static(48 * 1024 - FIXED, 0)
     assert raised(stub_driver) == []
@@ -85,7 +79,7 @@ def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused: jitload.M
     assert raised(stub_driver)[1:] == [("half_static", 232448 - FIXED, "1"), ("tiles", 232448, "1")]
 
 
-def test_more_than_the_device_gives(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_more_than_the_device_gives(unused, stub_driver):
     stub_driver.use_device(0)
     wanted = 232448 - FIXED + 1
     text = (
@@ -101,7 +95,7 @@ def test_more_than_the_device_gives(unused: jitload.Module, stub_driver: StubDri
     assert stub_driver.launches() == []
 
 
-def test_a_limit_that_cannot_be_raised(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_limit_that_cannot_be_raised(unused, stub_driver):
     stub_driver.use_device(0)
     stub_driver.fail("cuKernelSetAttribute", 801)
     text = "tiles(): cannot raise the shared memory limit: CUDA_ERROR_NOT_SUPPORTED (operation not supported)"
@@ -116,7 +110,7 @@ def test_a_limit_that_cannot_be_raised(unused: jitload.Module, stub_driver: Stub
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
-def test_each_attribute_goes_through_the_extended_launch(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_each_attribute_goes_through_the_extended_launch(mod, stub_driver):
     for name in ("cooperative", "pdl", "urgent"):
         mod[name](4)
     cooperative, pdl, urgent = stub_driver.launches()
@@ -127,7 +121,7 @@ def test_each_attribute_goes_through_the_extended_launch(mod: jitload.Module, st
     assert urgent.attribute(LAUNCH_PRIORITY) == -3
 
 
-def test_all_attributes_at_once(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_all_attributes_at_once(mod, stub_driver):
     mod.everything[4, 3, 32, 0x66](9)
     (launch,) = stub_driver.launches()
     assert (launch.grid, launch.block, launch.shared_bytes, launch.stream) == ((4, 1, 1), (3, 1, 1), 32, 0x66)
@@ -137,7 +131,7 @@ def test_all_attributes_at_once(mod: jitload.Module, stub_driver: StubDriver) ->
     assert launch.attribute(LAUNCH_PRIORITY) == 0
 
 
-def test_a_cluster_divides_the_grid_that_counts_blocks(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_cluster_divides_the_grid_that_counts_blocks(mod, stub_driver):
     mod.clustered(4)
     (launch,) = stub_driver.launches()
     assert (launch.grid, launch.cluster) == ((4, 6, 2), (2, 3, 1))
@@ -154,9 +148,7 @@ def test_a_cluster_divides_the_grid_that_counts_blocks(mod: jitload.Module, stub
     assert len(stub_driver.launches()) == 1
 
 
-def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_limit(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_limit(mod, stub_driver):
     mod.sized[32, 1](16)
     assert [launch.cluster for launch in stub_driver.launches()] == [(16, 1, 1)]
     limit = r"; a cluster of \(32, 1, 1\), 32 blocks, is not possible here: the limit is 16 blocks$"
@@ -169,7 +161,7 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_li
         mod.sized[8, 1](8)
 
 
-def test_the_placing_of_a_clusters_blocks(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_placing_of_a_clusters_blocks(mod, stub_driver):
     mod.spread(1)
     mod.balanced(1)
     spread, balanced = stub_driver.launches()
@@ -177,7 +169,7 @@ def test_the_placing_of_a_clusters_blocks(mod: jitload.Module, stub_driver: Stub
     assert (balanced.cluster, balanced.attribute(LAUNCH_CLUSTER_POLICY)) == ((2, 1, 1), 2)
 
 
-def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_compiled_in_cluster_needs_no_attribute(mod, stub_driver):
     mod.paired(4)
     (launch,) = stub_driver.launches()
     assert (launch.call, launch.cluster) == ("cuLaunchKernel", (2, 1, 1))
@@ -186,9 +178,7 @@ def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driv
         mod.paired(3)
 
 
-def test_a_compiled_in_cluster_over_the_portable_size_is_allowed(
-    unused: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_a_compiled_in_cluster_over_the_portable_size_is_allowed(unused, stub_driver):
     unused.many(32)
     (launch,) = stub_driver.launches()
     assert (launch.call, launch.cluster) == ("cuLaunchKernel", (16, 1, 1))

@@ -1,11 +1,9 @@
 """The forms of a call: `f[grid, block](…)`, a configured function that is kept, and keywords through `f.call`."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +11,6 @@ from support.calls import array, assert_refused
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 SOURCE = 'extern "C" __global__ void f(const float* x, int n, double in) {}\n'
 
@@ -60,16 +55,14 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("key", "kind", "text"), WRONG)
-def test_a_wrong_configuration(
-    mod: jitload.Module, stub_driver: StubDriver, key: Any, kind: type[Exception], text: str
-) -> None:
+def test_a_wrong_configuration(mod, stub_driver, key, kind, text):
     with pytest.raises(kind) as caught:
         mod.f[key]
     assert str(caught.value) == f"f[…]{text}"
     assert stub_driver.calls() == []
 
 
-def test_a_configured_function_is_remembered(mod: jitload.Module) -> None:
+def test_a_configured_function_is_remembered(mod):
     function = mod.bare
     assert function[3, 32] is function[3, 32]
     assert function[(3, 1), (32,)] is function[(3, 1), (32,)]
@@ -78,7 +71,7 @@ def test_a_configured_function_is_remembered(mod: jitload.Module) -> None:
     assert function[3, 32] is not mod.f[3, 32]
 
 
-def test_a_stream_that_moves_is_asked_each_time(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_stream_that_moves_is_asked_each_time(mod, stub_driver):
     stream = SimpleNamespace(cuda_stream=0x10)
     mod.f[1, 1, 0, stream](None, 1, 1.0)
     stream.cuda_stream = 0x20
@@ -86,7 +79,7 @@ def test_a_stream_that_moves_is_asked_each_time(mod: jitload.Module, stub_driver
     assert [launch.stream for launch in stub_driver.launches()] == [0x10, 0x20]
 
 
-def test_a_configured_function_may_be_kept_and_called_many_times(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_configured_function_may_be_kept_and_called_many_times(mod, stub_driver):
     function = mod.bare[(2, 3), 64]
     for n in range(5):
         function(array(), n, 0.5)
@@ -94,19 +87,19 @@ def test_a_configured_function_may_be_kept_and_called_many_times(mod: jitload.Mo
     assert [launch.arguments[1] for launch in stub_driver.launches()] == [bytes([n, 0, 0, 0]) for n in range(5)]
 
 
-def test_many_configurations_are_not_kept_for_ever(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_many_configurations_are_not_kept_for_ever(mod, stub_driver):
     for grid in range(1, 3000):
         mod.bare[grid, 1](array(), 1, 1.0)
     assert len(mod.bare._jitload_configured) <= 1024
     assert [launch.grid[0] for launch in stub_driver.launches()] == list(range(1, 3000))
 
 
-def test_a_configuration_of_a_configured_function_takes_its_place(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_configuration_of_a_configured_function_takes_its_place(mod, stub_driver):
     mod.bare[2, 2][3, 4](array(), 1, 1.0)
     assert [(launch.grid[0], launch.block[0]) for launch in stub_driver.launches()] == [(3, 4)]
 
 
-def test_configured_functions_check_their_arguments(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_configured_functions_check_their_arguments(mod, stub_driver):
     function = mod.f[1, 1]
     assert_refused(TypeError, "f() takes 3 arguments (x, n, in_), got 1", function, None)
     assert_refused(TypeError, "f(): argument 'n' must be an int, got float", function, None, 1.5, 1.0)
@@ -116,7 +109,7 @@ def test_configured_functions_check_their_arguments(mod: jitload.Module, stub_dr
 # ---- keywords ------------------------------------------------------------------------------------------------------
 
 
-def test_keywords_go_through_call(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_keywords_go_through_call(mod, stub_driver):
     x = array()
     mod.f(x, 5, 0.5)
     mod.f.call(x, 5, 0.5)
@@ -136,15 +129,13 @@ def test_keywords_go_through_call(mod: jitload.Module, stub_driver: StubDriver) 
         ((None,), {"n": 1.5, "in_": 1.0}, "argument 'n' must be an int, got float"),
     ],
 )
-def test_wrong_keywords(
-    mod: jitload.Module, stub_driver: StubDriver, arguments: tuple[Any, ...], keywords: dict[str, Any], text: str
-) -> None:
+def test_wrong_keywords(mod, stub_driver, arguments, keywords, text):
     with pytest.raises(TypeError, match=rf"^f\(\): {re.escape(text)}$"):
         mod.f.call(*arguments, **keywords)
     assert stub_driver.calls() == []
 
 
-def test_unknown_keywords_are_named(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_unknown_keywords_are_named(mod, stub_driver):
     for arguments, keywords in (((None, 1), {"in_": 1.0, "m": 2}), ((None, 1), {"n": 1, "m": 2})):
         with pytest.raises(TypeError, match=r"^f\(\) has no argument 'm'; its arguments are x, n, in_$"):
             mod.f.call(*arguments, **keywords)
@@ -152,13 +143,13 @@ def test_unknown_keywords_are_named(mod: jitload.Module, stub_driver: StubDriver
         mod.f.call(None, 1, **{"in": 1.0})
 
 
-def test_a_launch_as_for_cupy_is_told_the_brackets(mod: jitload.Module) -> None:
+def test_a_launch_as_for_cupy_is_told_the_brackets(mod):
     for extra in ((), (0,)):
         with pytest.raises(TypeError, match=r"^f\(\) takes the launch in brackets: f\[grid, block\]\(…\)$"):
             mod.f((4,), (256,), (None, 1, 1.0), *extra)
 
 
-def test_computed_parameters_are_no_keywords(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_computed_parameters_are_no_keywords(mod, stub_driver):
     assert list(inspect.signature(mod.computed).parameters) == ["x", "in_"]
     mod.computed.call(in_=1.0, x=array(size=3))
     assert [launch.grid for launch in stub_driver.launches()] == [(3, 1, 1)]

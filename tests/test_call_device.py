@@ -1,24 +1,19 @@
 """Devices and contexts: which one a launch uses and what it leaves behind; current streams, capture, threads."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import tvm_ffi
 from support.calls import array, assert_refused, fresh
+from support.driver import StubDriver
 
 import jitload
 from jitload import Launch
 from jitload.loader.direct_calls import torch_exchange
 from jitload.loader.module import loader_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from support.driver import StubDriver
 
 SOURCE = """
 extern "C" __global__ void copy(const float* x, float* y) {}
@@ -49,9 +44,7 @@ def names(driver: StubDriver) -> list[str]:
 # ---- the device guard ----------------------------------------------------------------------------------------------
 
 
-def test_the_device_of_the_tensors_is_current_at_the_launch_and_not_after_it(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_the_device_of_the_tensors_is_current_at_the_launch_and_not_after_it(mod, stub_driver):
     for here in (0, 1):
         stub_driver.use_device(here)
         for device in (1, 0, 0, 1):
@@ -60,7 +53,7 @@ def test_the_device_of_the_tensors_is_current_at_the_launch_and_not_after_it(
     assert [launch.device for launch in stub_driver.launches()] == [1, 0, 0, 1, 1, 0, 0, 1]
 
 
-def test_a_thread_without_a_context_gets_the_primary_one(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_thread_without_a_context_gets_the_primary_one(mod, stub_driver):
     for device in (1, 0):
         stub_driver.use_device(None)
         mod.copy(array(device=device), array(device=device))
@@ -70,14 +63,14 @@ def test_a_thread_without_a_context_gets_the_primary_one(mod: jitload.Module, st
     assert [launch.device for launch in stub_driver.launches()] == [1, 0, 0]
 
 
-def test_a_kernel_without_tensors_uses_the_current_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_kernel_without_tensors_uses_the_current_device(mod, stub_driver):
     for device in (1, 0):
         stub_driver.use_device(device)
         mod.tick(1)
     assert [launch.device for launch in stub_driver.launches()] == [1, 0]
 
 
-def test_a_context_of_the_right_device_is_left_alone(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_context_of_the_right_device_is_left_alone(mod, stub_driver):
     context = stub_driver.create_context(1)
     assert stub_driver.library.cuCtxSetCurrent(ctypes.c_void_p(context)) == 0
     stub_driver.clear()
@@ -95,9 +88,7 @@ def test_a_context_of_the_right_device_is_left_alone(mod: jitload.Module, stub_d
     ("function", "code"),
     [("cuLaunchKernel", 1), ("cuLaunchKernel", 700), ("cuLibraryLoadData", 200), ("cuKernelGetFunction", 2)],
 )
-def test_the_context_is_restored_when_the_launch_fails(
-    unused: jitload.Module, stub_driver: StubDriver, function: str, code: int
-) -> None:
+def test_the_context_is_restored_when_the_launch_fails(unused, stub_driver, function, code):
     stub_driver.use_device(0)
     stub_driver.fail(function, code)
     with pytest.raises(RuntimeError, match=r"^copy\(\)"):
@@ -106,7 +97,7 @@ def test_the_context_is_restored_when_the_launch_fails(
 
 
 @pytest.mark.parametrize("function", ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"])
-def test_a_device_that_cannot_be_used(unused: jitload.Module, stub_driver: StubDriver, function: str) -> None:
+def test_a_device_that_cannot_be_used(unused, stub_driver, function):
     stub_driver.use_device(0)
     stub_driver.fail(function, 46, count=1)
     text = "cannot use cuda:1: CUDA_ERROR_DEVICE_UNAVAILABLE (CUDA-capable device(s) is/are busy or unavailable)"
@@ -116,7 +107,7 @@ def test_a_device_that_cannot_be_used(unused: jitload.Module, stub_driver: StubD
     assert [launch.device for launch in stub_driver.launches()] == [1]
 
 
-def test_a_device_that_is_not_there(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_device_that_is_not_there(mod, stub_driver):
     hint = "see the environment variable CUDA_VISIBLE_DEVICES"
     text = f"copy(): cannot use cuda:7: CUDA_ERROR_INVALID_DEVICE (invalid device ordinal); {hint}"
     assert_refused(RuntimeError, text, mod.copy, array(device=7), array(device=7))
@@ -126,7 +117,7 @@ def test_a_device_that_is_not_there(mod: jitload.Module, stub_driver: StubDriver
     assert_refused(ValueError, text, mod.copy, array(device=2), array(device=2))
 
 
-def test_a_context_is_retained_once_and_anew_after_a_reset(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_context_is_retained_once_and_anew_after_a_reset(unused, stub_driver):
     stub_driver.use_device(0)
     for _ in range(5):
         unused.copy(array(device=1), array(device=1))
@@ -137,7 +128,7 @@ def test_a_context_is_retained_once_and_anew_after_a_reset(unused: jitload.Modul
     assert len(stub_driver.launches()) == 6
 
 
-def test_a_usual_launch_is_two_driver_calls(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_usual_launch_is_two_driver_calls(mod, stub_driver):
     stub_driver.use_device(0)
     mod.copy(array(), array())
     stub_driver.clear()
@@ -168,9 +159,7 @@ def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
     preload(exchange.current_stream if exchange else 0, 0)
 
 
-def test_a_kernel_without_tensors_follows_torchs_stream(
-    unused: jitload.Module, stub_driver: StubDriver, torch_stream: list[int]
-) -> None:
+def test_a_kernel_without_tensors_follows_torchs_stream(unused, stub_driver, torch_stream):
     stub_driver.use_device(1)
     unused.tick(1)
     unused.copy(array(), array())
@@ -186,7 +175,7 @@ def test_a_kernel_without_tensors_follows_torchs_stream(
 # ---- graph capture -------------------------------------------------------------------------------------------------
 
 
-def test_a_first_call_inside_capture_works(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_first_call_inside_capture_works(unused, stub_driver):
     stub_driver.use_device(0)
     stub_driver.set_capturing(True)
     unused.tiles[1, 1, 100_000, 0x77](1)
@@ -198,7 +187,7 @@ def test_a_first_call_inside_capture_works(unused: jitload.Module, stub_driver: 
     assert len(stub_driver.calls("cuThreadExchangeStreamCaptureMode")) == 4
 
 
-def test_it_works_thanks_to_the_relaxed_mode(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_it_works_thanks_to_the_relaxed_mode(unused, stub_driver):
     stub_driver.use_device(0)
     stub_driver.set_capturing(True)
     stub_driver.fail("cuThreadExchangeStreamCaptureMode", 801)
@@ -228,7 +217,7 @@ def run_threads(count: int, work: Callable[[int], None]) -> list[Exception]:
     return problems
 
 
-def test_eight_threads_call_for_the_first_time_at_once(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_eight_threads_call_for_the_first_time_at_once(unused, stub_driver):
     def work(number: int) -> None:
         for _ in range(20):
             unused.copy(array(device=number % 2), array(device=number % 2))
@@ -242,7 +231,7 @@ def test_eight_threads_call_for_the_first_time_at_once(unused: jitload.Module, s
     assert len({launch.thread for launch in launches}) == 8
 
 
-def test_the_driver_is_found_by_one_thread_of_many(path: str, stub_driver: StubDriver) -> None:
+def test_the_driver_is_found_by_one_thread_of_many(path, stub_driver):
     for _ in range(5):
         stub_driver.set_initialized(False)
         function = fresh(path).tick

@@ -1,10 +1,7 @@
 """The driver's errors at every step of a launch, and machines that cannot launch at all."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.calls import array, assert_refused, fresh, run_python
@@ -12,9 +9,6 @@ from support.driver import build_stub
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 SOURCE = """
 extern "C" __global__ void copy(const float* x, float* y) {}
@@ -73,9 +67,7 @@ HINT = "The context is lost; run the earlier launches one at a time, or with CUD
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_launch_that_fails_tells_code_and_configuration(
-    unused: jitload.Module, stub_driver: StubDriver, code: int
-) -> None:
+def test_a_launch_that_fails_tells_code_and_configuration(unused, stub_driver, code):
     stub_driver.fail("cuLaunchKernel", code, count=1)
     text, _, advice = CODES[code].partition("; ")
     where = "grid (2, 1, 1), block (8, 4, 1), 64 bytes of dynamic shared memory, cuda:0"
@@ -86,15 +78,13 @@ def test_a_launch_that_fails_tells_code_and_configuration(
 
 
 @pytest.mark.parametrize("code", STICKY)
-def test_an_error_that_a_launch_cannot_make_is_earlier_works(
-    unused: jitload.Module, stub_driver: StubDriver, code: int
-) -> None:
+def test_an_error_that_a_launch_cannot_make_is_earlier_works(unused, stub_driver, code):
     stub_driver.fail("cuLaunchKernel", code)
     message = f"copy(): not launched on cuda:0: earlier work had failed with {STICKY[code]}. {HINT}"
     assert_refused(RuntimeError, message, unused.copy, array(), array())
 
 
-def test_a_launch_that_fails_is_tried_once(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_launch_that_fails_is_tried_once(unused, stub_driver):
     stub_driver.fail("cuLaunchKernel", 1)
     for call, arguments in ((unused.copy, (array(), array())), (unused.tick, (1,)), (unused.tick[1, 1], (1,))):
         stub_driver.clear()
@@ -113,7 +103,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_errors_on_the_way_to_a_first_launch(unused: jitload.Module, stub_driver: StubDriver, step: str) -> None:
+def test_errors_on_the_way_to_a_first_launch(unused, stub_driver, step):
     for code, text in CODES.items():
         stub_driver.fail(step, code, count=1)
         assert_refused(RuntimeError, f"tick(): {STEPS[step]}: {text}", unused.tick, 1)
@@ -125,7 +115,7 @@ def test_errors_on_the_way_to_a_first_launch(unused: jitload.Module, stub_driver
     assert len(stub_driver.launches()) == 1
 
 
-def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_too_many_threads_for_the_kernel(unused, stub_driver):
     unused.tick[1, 128](1)
     message = (
         "tick(): the launch failed: CUDA_ERROR_INVALID_VALUE (invalid argument); grid (1, 1, 1), block (16, 8, 2), "
@@ -135,7 +125,7 @@ def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: St
     assert_refused(RuntimeError, message, unused.tick[1, (16, 8, 2)], 1)
 
 
-def test_a_stream_of_another_device(unused: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_stream_of_another_device(unused, stub_driver):
     stream = stub_driver.create_stream(1)
     with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_HANDLE .* another device, or no longer exist$"):
         unused.tick[1, 1, 0, stream](1)
@@ -144,7 +134,7 @@ def test_a_stream_of_another_device(unused: jitload.Module, stub_driver: StubDri
 # ---- architectures -------------------------------------------------------------------------------------------------
 
 
-def test_each_device_gets_the_code_that_suits_it(two_archs: str, stub_driver: StubDriver) -> None:
+def test_each_device_gets_the_code_that_suits_it(two_archs, stub_driver):
     mod = fresh(two_archs)
     stub_driver.set_device_count(5)
     for device, capability in enumerate([(9, 0), (8, 0), (8, 6), (8, 9), (9, 0)]):
@@ -155,7 +145,7 @@ def test_each_device_gets_the_code_that_suits_it(two_archs: str, stub_driver: St
 
 
 @pytest.mark.parametrize(("major", "minor"), [(7, 5), (10, 0), (12, 1)])
-def test_code_for_no_device_like_this(two_archs: str, stub_driver: StubDriver, major: int, minor: int) -> None:
+def test_code_for_no_device_like_this(two_archs, stub_driver, major, minor):
     stub_driver.set_capability(0, major, minor)
     here = f"sm_{major}{minor}"
     text = f'tick(): this library has sm_80, sm_89, sm_90a; this GPU, cuda:0, is {here}: build it with arch="{here}"'
@@ -163,7 +153,7 @@ def test_code_for_no_device_like_this(two_archs: str, stub_driver: StubDriver, m
     assert stub_driver.calls("cuLibraryLoadData") == []
 
 
-def test_specific_code_fits_its_own_device_only(path: str, stub_driver: StubDriver) -> None:
+def test_specific_code_fits_its_own_device_only(path, stub_driver):
     stub_driver.set_capability(0, 9, 1)
     text = 'tick(): this library has sm_90a; this GPU, cuda:0, is sm_91: build it with arch="sm_91"'
     assert_refused(RuntimeError, text, fresh(path).tick, 1)
@@ -186,7 +176,7 @@ MISMATCH = (
         (999, CODES[999]),
     ],
 )
-def test_a_driver_that_does_not_start(path: str, stub_driver: StubDriver, code: int, text: str) -> None:
+def test_a_driver_that_does_not_start(path, stub_driver, code, text):
     stub_driver.set_initialized(False)
     mod = fresh(path)
     stub_driver.fail("cuInit", code, count=1)
@@ -196,7 +186,7 @@ def test_a_driver_that_does_not_start(path: str, stub_driver: StubDriver, code: 
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-def test_no_driver_at_all(path: str) -> None:
+def test_no_driver_at_all(path):
     program = """
 mod = jitload.load_module(sys.argv[1])
 mod.tick(0)
@@ -220,7 +210,7 @@ for arguments in ((), (1.5,), (2**40,), (-1,), (1,)):
         )
 
 
-def test_a_driver_that_is_too_old(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_driver_that_is_too_old(path, stub_driver, tmp_path):
     old = build_stub(tmp_path / "old", without=("cuKernelGetFunction",))
     environment = {**stub_driver.environment(), "LD_LIBRARY_PATH": str(old.parent)}
     program = """
@@ -235,7 +225,7 @@ for _ in range(2):
     assert run_python(program, path, environment=environment).splitlines() == [text, text]
 
 
-def test_a_driver_without_cufuncload_works(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_driver_without_cufuncload_works(path, stub_driver, tmp_path):
     old = build_stub(tmp_path / "old", without=("cuFuncLoad",))
     log = tmp_path / "log"
     environment = {**stub_driver.environment(log), "LD_LIBRARY_PATH": str(old.parent)}
@@ -269,7 +259,7 @@ print(os.wait()[1])
 """
 
 
-def test_a_child_of_a_process_that_used_cuda_gets_an_error(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_child_of_a_process_that_used_cuda_gets_an_error(path, stub_driver, tmp_path):
     log = tmp_path / "log"
     program = FORK.format(before="mod.tick(1)", after="mod.tick(1)")
     printed = run_python(program, path, environment=stub_driver.environment(log)).splitlines()
@@ -277,15 +267,13 @@ def test_a_child_of_a_process_that_used_cuda_gets_an_error(path: str, stub_drive
     assert log.read_text().count("cuLaunchKernel result=0") == 2
 
 
-def test_a_child_may_use_cuda_where_its_parent_did_not(path: str, stub_driver: StubDriver) -> None:
+def test_a_child_may_use_cuda_where_its_parent_did_not(path, stub_driver):
     program = FORK.format(before="", after="mod.tick(1)")
     printed = run_python(program, path, environment=stub_driver.environment()).splitlines()
     assert printed == [*["None"] * 4, "0"]
 
 
-def test_a_child_forked_while_the_driver_starts_gets_an_error(
-    path: str, stub_driver: StubDriver, tmp_path: Path
-) -> None:
+def test_a_child_forked_while_the_driver_starts_gets_an_error(path, stub_driver, tmp_path):
     before = """
 import signal, threading, time
 thread = threading.Thread(target=mod.tick, args=(1,))
@@ -301,7 +289,7 @@ os.register_at_fork(after_in_child=lambda: signal.alarm(20))
     assert printed == [*[FORKED] * 4, "0"]
 
 
-def test_a_process_without_a_device_may_fork(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_process_without_a_device_may_fork(path, stub_driver, tmp_path):
     before = """
 import ctypes
 stub = ctypes.CDLL("libcuda.so.1")

@@ -1,26 +1,22 @@
 """Numbers for float parameters of every format: what is launched is the value rounded once, to nearest even."""
 
-from __future__ import annotations
-
 import math
 import struct
 from bisect import bisect_left
 from fractions import Fraction
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.driver import StubDriver
 
 import jitload
 from jitload import Launch
 from jitload.element_types import ELEMENT_TYPES
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 FORMATS = {
     "half": ("__half", torch.float16), "bfloat16": ("__nv_bfloat16", torch.bfloat16),
@@ -103,9 +99,7 @@ EDGES = [
 @pytest.mark.parametrize("name", SMALL)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_floats_become_what_torch_makes_of_them(
-    mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject
-) -> None:
+def test_floats_become_what_torch_makes_of_them(mod, stub_driver, name, data):
     values = data.draw(st.lists(st.floats(width=32) | near_a_tie(name), min_size=1, max_size=MANY)) + EDGES
     assert_same(launched(stub_driver, mod[f"to_{name}"], values), torch_bits(values, name), values, name)
 
@@ -122,7 +116,7 @@ def near_a_tie(draw: st.DrawFn, name: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
-def test_every_tie_of_the_8_bit_formats(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_every_tie_of_the_8_bit_formats(mod, stub_driver, name):
     table = [float(value) for value in finite(name)]
     ties = [(low + high) / 2 for low, high in zip(table, [*table[1:], 2 * table[-1] - table[-2]], strict=True)]
     values = [sign * math.nextafter(tie, towards) for tie in ties for towards in (0, tie, math.inf) for sign in (1, -1)]
@@ -167,7 +161,7 @@ def round_exactly(value: float, name: str) -> int:
 @pytest.mark.parametrize("name", SMALL)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_doubles_are_rounded_once(mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject) -> None:
+def test_doubles_are_rounded_once(mod, stub_driver, name, data):
     ties = near_a_tie(name).map(lambda tie: [math.nextafter(tie, -math.inf), tie, math.nextafter(tie, math.inf)])
     lists = st.lists(st.floats(), max_size=MANY) | st.lists(ties, max_size=20).map(lambda some: list(chain(*some)))
     values = data.draw(lists)
@@ -177,7 +171,7 @@ def test_doubles_are_rounded_once(mod: jitload.Module, stub_driver: StubDriver, 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(values=st.lists(st.floats() | st.integers(-(2**63), 2**63 - 1) | st.booleans(), min_size=1, max_size=MANY))
-def test_float32_and_float64(mod: jitload.Module, stub_driver: StubDriver, values: list[float]) -> None:
+def test_float32_and_float64(mod, stub_driver, values):
     values = [*values, *EDGES, 1e300, -1e300, 3.4028235677973366e38, 3.4028235677973362e38]
     singles = torch.tensor([float(value) for value in values], dtype=torch.float64).to(torch.float32)
     floats = [float(value) for value in values]
@@ -188,7 +182,7 @@ def test_float32_and_float64(mod: jitload.Module, stub_driver: StubDriver, value
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_integers_and_bools_become_small_floats(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_integers_and_bools_become_small_floats(mod, stub_driver, name):
     values: list[float] = [0, 1, -1, True, False, 17, 449, 465, -65520, 65519, 2**24 + 1, 2**62, -(2**63)]
     expected = [round_exactly(float(value), name) for value in values]
     assert_same(launched(stub_driver, mod[f"to_{name}"], values), expected, [float(v) for v in values], name)
@@ -196,7 +190,7 @@ def test_integers_and_bools_become_small_floats(mod: jitload.Module, stub_driver
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(values=st.lists(st.floats(width=32, allow_subnormal=False), max_size=MANY), power=st.integers(-126, 127))
-def test_powers_of_two(mod: jitload.Module, stub_driver: StubDriver, values: list[float], power: int) -> None:
+def test_powers_of_two(mod, stub_driver, values, power):
     values = [*values, 0.0, -0.0, 2.0**-127, 3.0 * 2.0**126, math.inf, -math.inf, math.nan]
     values += [
         float(torch.nextafter(torch.tensor(1.5 * 2.0**power), torch.tensor(to)))

@@ -1,22 +1,18 @@
 """Grid, block, shared memory and stream: from the `Launch`, from its expressions, and from the call."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
+from support.driver import StubDriver
 from support.raw import RawValue, call_raw
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 SOURCE = """
 extern "C" __global__ void scale(const float* x, float* y, int n) {}
@@ -70,7 +66,7 @@ def shape_of(driver: StubDriver, function: Any, *arguments: Any) -> tuple[Any, .
 # ---- expressions ---------------------------------------------------------------------------------------------------
 
 
-def test_expressions_make_grid_block_and_shared_memory(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_expressions_make_grid_block_and_shared_memory(mod, stub_driver):
     assert shape_of(stub_driver, mod.scale, array(), array(), 257) == ((2, 1, 1), (256, 1, 1))
     assert shape_of(stub_driver, mod.three, 5, 8) == ((5, 6, 3), (8, 2, 4))
     assert stub_driver.launches()[0].shared_bytes == 32
@@ -80,7 +76,7 @@ def test_expressions_make_grid_block_and_shared_memory(mod: jitload.Module, stub
     assert shape_of(stub_driver, mod.either, 20, 0)[0] == (7, 1, 1)
 
 
-def test_shapes_are_read_from_a_c_callers_tensor_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_shapes_are_read_from_a_c_callers_tensor_too(mod, stub_driver):
     call_raw(mod.shapes, array(shape=(3, 5)), array(shape=(4, 8, 16), strides="null"), 1)
     assert [(launch.grid, launch.block) for launch in stub_driver.launches()] == [((3, 5, 2), (128, 1, 1))]
 
@@ -122,14 +118,12 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "text"), EXPRESSION_ERRORS)
-def test_an_expression_that_fails_says_which_and_why(
-    mod: jitload.Module, stub_driver: StubDriver, name: str, arguments: tuple[Any, ...], text: str
-) -> None:
+def test_an_expression_that_fails_says_which_and_why(mod, stub_driver, name, arguments, text):
     assert_refused(ValueError, f"{name}(): {text}", mod[name], *arguments)
     assert stub_driver.calls() == []
 
 
-def test_an_expression_reads_pythons_bool_and_no_other(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_expression_reads_pythons_bool_and_no_other(mod, stub_driver):
     assert shape_of(stub_driver, mod.flagged, True)[0] == (2, 1, 1)
     stub_driver.clear()
     text = "flagged(): grid = b + 1: argument 'b' is a NumPy bool, which expressions cannot use; pass bool(…)"
@@ -137,7 +131,7 @@ def test_an_expression_reads_pythons_bool_and_no_other(mod: jitload.Module, stub
     assert stub_driver.launches() == []
 
 
-def test_computed_parameters_are_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_computed_parameters_are_launched(mod, stub_driver):
     assert shape_of(stub_driver, mod.computed, array(shape=(2, 5))) == ((3, 1, 1), (2, 1, 1))
     (launch,) = stub_driver.launches()
     numbers = [int.from_bytes(argument, "little") for argument in launch.arguments[1:]]
@@ -154,9 +148,7 @@ def test_computed_parameters_are_launched(mod: jitload.Module, stub_driver: Stub
         ((0, 3), "'flag' (unsigned char) must be from 0 to 255, got -1"),
     ],
 )
-def test_a_computed_parameter_has_the_range_of_its_type(
-    mod: jitload.Module, stub_driver: StubDriver, shape: tuple[int, ...], text: str
-) -> None:
+def test_a_computed_parameter_has_the_range_of_its_type(mod, stub_driver, shape, text):
     x = CudaArray(np.zeros(1, np.float32), shape=shape)
     assert_refused(ValueError, f"computed(): computed parameter {text}", mod.computed, x)
     assert stub_driver.calls() == []
@@ -182,20 +174,20 @@ EXTENTS = [
 
 @pytest.mark.parametrize(("name", "n", "m", "text"), EXTENTS)
 def test_extents_are_checked_before_the_driver_sees_them(  # noqa: PLR0913, PLR0917  a row of the table
-    mod: jitload.Module, stub_driver: StubDriver, name: str, n: int, m: int, text: str
-) -> None:
+    mod, stub_driver, name, n, m, text
+):
     assert_refused(ValueError, f"{name}(): {text}", mod[name], n, m)
     assert stub_driver.calls() == []
 
 
-def test_the_largest_extents_pass(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_largest_extents_pass(mod, stub_driver):
     assert shape_of(stub_driver, mod.n_blocks, 2**31 - 1, 1024) == ((2**31 - 1, 1, 1), (1024, 1, 1))
     assert shape_of(stub_driver, mod.y_blocks, 65535, 1024) == ((1, 65535, 1), (1, 1024, 1))
     assert shape_of(stub_driver, mod.z_blocks, 65535, 64) == ((1, 1, 65535), (1, 1, 64))
     assert_refused(ValueError, f"n_blocks(): grid ({2**31}, 1, 1) {GRID_LIMIT}", mod.n_blocks[2**31, 1], 1, 1)
 
 
-def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod, stub_driver):
     for name in ("n_blocks", "y_blocks", "z_blocks"):
         mod[name](0, 1)
     mod.scale(array(shape=(0,)), array(shape=(0,)), 0)
@@ -207,7 +199,7 @@ def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod: jitload.Mo
 # ---- at the call ---------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod, stub_driver):
     call = (array(), array(), 8)
     for name, missing in (("neither", "grid and block"), ("grid_only", "block"), ("block_only", "grid")):
         pronoun = "them" if "and" in missing else "it"
@@ -231,9 +223,7 @@ GIVEN = [
 
 
 @pytest.mark.parametrize(("key", "grid", "block"), GIVEN)
-def test_grid_and_block_given_at_the_call(
-    mod: jitload.Module, stub_driver: StubDriver, key: tuple[Any, Any], grid: tuple[int, ...], block: tuple[int, ...]
-) -> None:
+def test_grid_and_block_given_at_the_call(mod, stub_driver, key, grid, block):
     call = (array(), array(), 8)
     assert shape_of(stub_driver, mod.scale[key], *call) == (grid, block)
     with_shared, with_stream = (*key, 96), (*key, None, 0x50)
@@ -243,7 +233,7 @@ def test_grid_and_block_given_at_the_call(
     assert (stub_driver.launches()[0].stream, stub_driver.launches()[0].shared_bytes) == (0x50, 0)
 
 
-def test_what_is_given_is_checked_like_what_is_declared(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_what_is_given_is_checked_like_what_is_declared(mod, stub_driver):
     call = (array(), array(), 8)
     for key, text in (
         ((-1, 1), "grid (-1, 1, 1) must not be negative"),
@@ -257,16 +247,14 @@ def test_what_is_given_is_checked_like_what_is_declared(mod: jitload.Module, stu
     assert stub_driver.calls() == []
 
 
-def test_shared_memory_given_wins_and_zero_is_a_number(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_shared_memory_given_wins_and_zero_is_a_number(mod, stub_driver):
     given = [mod.shared[1, 1, 64], mod.shared[1, 1, 0], mod.shared[1, 1, None], mod.shared[1, 1]]
     for function in given:
         function(16, 1)
     assert [launch.shared_bytes for launch in stub_driver.launches()] == [64, 0, 16, 16]
 
 
-def test_an_expression_that_the_call_makes_needless_is_not_evaluated(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_an_expression_that_the_call_makes_needless_is_not_evaluated(mod, stub_driver):
     assert shape_of(stub_driver, mod.division[5, None], 1, 0)[0] == (5, 1, 1)
     assert shape_of(stub_driver, mod.shapes[1, 1], None, array(), 1) == ((1, 1, 1), (1, 1, 1))
     with pytest.raises(ValueError, match="division of 1 by zero"):
@@ -283,12 +271,12 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("stream", "handle"), STREAMS)
-def test_a_stream_of_any_protocol(mod: jitload.Module, stub_driver: StubDriver, stream: Any, handle: int) -> None:
+def test_a_stream_of_any_protocol(mod, stub_driver, stream, handle):
     mod.scale[1, 1, 0, stream](array(), array(), 8)
     assert [launch.stream for launch in stub_driver.launches()] == [handle]
 
 
-def test_the_current_stream_of_the_tensors_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_current_stream_of_the_tensors_device(mod, stub_driver):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda:1"), 0x1234):
         mod.scale(array(device=1), array(device=1), 8)
         mod.scale(array(), array(), 8)
@@ -298,7 +286,7 @@ def test_the_current_stream_of_the_tensors_device(mod: jitload.Module, stub_driv
     assert [launch.stream for launch in stub_driver.launches()] == [0x1234, 0, 0x1234, 0, 0]
 
 
-def test_a_raw_pointer_is_no_tensor_of_a_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_raw_pointer_is_no_tensor_of_a_device(mod, stub_driver):
     stub_driver.use_device(1)
     call_raw(mod.scale, RawValue(kind=4, v_ptr=64), RawValue(kind=4, v_ptr=128), 8)
     assert [launch.device for launch in stub_driver.launches()] == [1]

@@ -1,14 +1,12 @@
 """Modules around calls: preloading, life times, odd names, tvm-ffi's own view of a library, and global variables."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import gc
 import json
 import pickle
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +16,6 @@ from support.calls import array, assert_refused, fresh
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.driver import StubDriver
 
 NAMES = (
     "kernel", "_x", "imports", "get_function", "module", "images", "kernels", "state", "params", "linux", "unix", "e",
@@ -59,7 +52,7 @@ def mod(path: str) -> jitload.Module:
 # ---- preloading ----------------------------------------------------------------------------------------------------
 
 
-def test_loading_resolves_kernels_where_a_context_is_in_use(path: str, stub_driver: StubDriver) -> None:
+def test_loading_resolves_kernels_where_a_context_is_in_use(path, stub_driver):
     stub_driver.set_initialized(True)
     stub_driver.set_primary_active(1, True)
     mod = fresh(path)
@@ -73,7 +66,7 @@ def test_loading_resolves_kernels_where_a_context_is_in_use(path: str, stub_driv
     assert [call.name for call in stub_driver.calls()] == ["cuCtxGetDevice", "cuLaunchKernel"]
 
 
-def test_loading_leaves_the_current_context_alone(path: str, stub_driver: StubDriver) -> None:
+def test_loading_leaves_the_current_context_alone(path, stub_driver):
     stub_driver.use_device(0)
     stub_driver.set_primary_active(1, True)
     fresh(path)
@@ -81,7 +74,7 @@ def test_loading_leaves_the_current_context_alone(path: str, stub_driver: StubDr
     assert [call["device"] for call in stub_driver.calls("cuFuncLoad")] == ["0"] * 3 + ["1"] * 3
 
 
-def test_loading_touches_nothing_before_somebody_uses_cuda(path: str, stub_driver: StubDriver) -> None:
+def test_loading_touches_nothing_before_somebody_uses_cuda(path, stub_driver):
     stub_driver.set_initialized(False)
     fresh(path)
     assert [(call.name, call.result) for call in stub_driver.calls()] == [("cuDeviceGetCount", 3)]
@@ -92,7 +85,7 @@ def test_loading_touches_nothing_before_somebody_uses_cuda(path: str, stub_drive
     assert calls == {"cuDeviceGetCount", "cuInit", "cuDevicePrimaryCtxGetState"}
 
 
-def test_what_fails_at_loading_fails_at_the_first_launch(path: str, stub_driver: StubDriver) -> None:
+def test_what_fails_at_loading_fails_at_the_first_launch(path, stub_driver):
     stub_driver.use_device(0)
     stub_driver.fail("cuLibraryLoadData", 2)
     mod = fresh(path)
@@ -100,9 +93,7 @@ def test_what_fails_at_loading_fails_at_the_first_launch(path: str, stub_driver:
         mod.tick()
 
 
-def test_exports_are_cpp_where_our_assembler_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch, stub_driver: StubDriver, tmp_path: Path
-) -> None:
+def test_exports_are_cpp_where_our_assembler_does_not_fit(monkeypatch, stub_driver, tmp_path):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("JITLOAD_CXX", "c++ -U__ELF__")
     monkeypatch.setenv("JITLOAD_LIBRARY", "now")
@@ -119,7 +110,7 @@ def test_exports_are_cpp_where_our_assembler_does_not_fit(
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_function_outlives_its_module(path: str, stub_driver: StubDriver, tmp_path: Path, *, keeps: bool) -> None:
+def test_a_function_outlives_its_module(path, stub_driver, tmp_path, *, keeps):
     alone = shutil.copyfile(path, tmp_path / "alone.so")
     mod = jitload.load_module(alone, keep_module_alive=keeps)
     function, configured = mod.twice, mod.twice[3, 4]
@@ -133,7 +124,7 @@ def test_a_function_outlives_its_module(path: str, stub_driver: StubDriver, tmp_
     assert [launch.grid[0] for launch in stub_driver.launches()] == [1, 3, 3]
 
 
-def test_functions_and_modules_are_not_pickled(mod: jitload.Module) -> None:
+def test_functions_and_modules_are_not_pickled(mod):
     rule = "cannot be pickled: it is code loaded into this process. Build or load the module in the other process."
     for make in (pickle.dumps, copy.copy, copy.deepcopy):
         assert_refused(TypeError, f"twice() {rule}", make, mod.twice)
@@ -153,14 +144,14 @@ def odd() -> jitload.Module:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_kernel_may_have_any_name(odd: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_a_kernel_may_have_any_name(odd, stub_driver, name):
     odd[name](2)
     odd[name][3, 1](2)
     assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [(name, 2), (name, 3)]
     assert_refused(TypeError, f"{name}() takes 1 argument (n), got 0", odd[name])
 
 
-def test_a_function_may_be_called_main(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_function_may_be_called_main(mod, stub_driver):
     mod.main[5, 1]()
     assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [("tick", 5)]
 
@@ -168,7 +159,7 @@ def test_a_function_may_be_called_main(mod: jitload.Module, stub_driver: StubDri
 # ---- as tvm-ffi sees it --------------------------------------------------------------------------------------------
 
 
-def test_tvm_ffi_loads_and_calls_the_library(path: str, stub_driver: StubDriver) -> None:
+def test_tvm_ffi_loads_and_calls_the_library(path, stub_driver):
     mod = tvm_ffi.load_module(path)
     assert type(mod.twice) is tvm_ffi.Function
     x = array()
@@ -181,7 +172,7 @@ def test_tvm_ffi_loads_and_calls_the_library(path: str, stub_driver: StubDriver)
         mod["absent"]
 
 
-def test_metadata_and_doc(path: str) -> None:
+def test_metadata_and_doc(path):
     mod = tvm_ffi.load_module(path)
     assert mod.get_function_doc("twice") == "Doubles x."
     schema = json.loads(mod.get_function_metadata("twice")["type_schema"])
@@ -193,7 +184,7 @@ def test_metadata_and_doc(path: str) -> None:
 # ---- variables -----------------------------------------------------------------------------------------------------
 
 
-def test_a_variable_is_a_tensor_to_read_and_to_write(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_variable_is_a_tensor_to_read_and_to_write(mod, stub_driver):
     stub_driver.use_device(0)
     coeffs = jitload.global_tensor(mod, "coeffs", torch.float32, (2, 2))
     assert (tuple(coeffs.shape), str(coeffs.dtype), str(coeffs.device)) == ((2, 2), "float32", "cuda:0")
@@ -211,7 +202,7 @@ def on_the_host(tensor: Any, dtype: type[np.generic], count: int) -> np.ndarray[
     return np.ctypeslib.as_array(memory).view(dtype)
 
 
-def test_a_variable_is_there_once_a_device(path: str, stub_driver: StubDriver) -> None:
+def test_a_variable_is_there_once_a_device(path, stub_driver):
     mod = fresh(path)
     pointers = []
     for device in (0, 1):
@@ -224,7 +215,7 @@ def test_a_variable_is_there_once_a_device(path: str, stub_driver: StubDriver) -
     assert jitload.global_tensor(mod, "ns::table", "float64", 6).data_ptr() == pointers[0]
 
 
-def test_a_variables_tensor_goes_into_a_kernel(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_variables_tensor_goes_into_a_kernel(mod, stub_driver):
     stub_driver.use_device(1)
     coeffs = jitload.global_tensor(mod, "coeffs", "float32", 4)
     mod.twice(coeffs, coeffs, 4)
@@ -249,22 +240,22 @@ HAS_NO = "module 'modules' has no __device__ or __constant__ variable"
     ],
 )  # fmt: skip
 def test_a_variable_that_does_not_fit(  # noqa: PLR0913, PLR0917  a row of the table
-    mod: jitload.Module, stub_driver: StubDriver, name: str, dtype: str, shape: int, kind: type[Exception], text: str
-) -> None:
+    mod, stub_driver, name, dtype, shape, kind, text
+):
     with pytest.raises(kind) as caught:
         jitload.global_tensor(mod, name, dtype, shape)
     assert str(caught.value) == text
     assert stub_driver.calls() == []
 
 
-def test_the_driver_may_not_know_the_variable(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_driver_may_not_know_the_variable(mod, stub_driver):
     stub_driver.use_device(0)
     stub_driver.fail("cuLibraryGetGlobal", 500)
     with pytest.raises(RuntimeError, match=r"^modules\(\): coeffs: CUDA_ERROR_NOT_FOUND"):
         jitload.global_tensor(mod, "coeffs", "float32", 4)
 
 
-def test_a_module_of_variables_alone(stub_driver: StubDriver) -> None:
+def test_a_module_of_variables_alone(stub_driver):
     text = "__device__ float v[4]; __constant__ int c;"
     module = jitload.load_inline("alone", cuda_sources=text, arch="sm_90a")
     assert list(module) == []

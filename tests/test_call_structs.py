@@ -1,10 +1,7 @@
 """Structures and vectors by value, pointers to pointers, and the types of variables: what a call accepts."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import c_bool, c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,7 +69,7 @@ PARAMS_TYPE = structure(
 )  # fmt: skip
 
 
-def test_the_compilers_tell_the_members_of_structures(mod: jitload.Module) -> None:
+def test_the_compilers_tell_the_members_of_structures(mod):
     cubin = jitload.compile_cubin(SOURCE, arch="sm_90")
     for kernels in (cubin.kernels, [mod[name].kernel for name in NAMES]):
         layouts = {kernel.name: [p.layout for p in kernel.parameters if p.kind == "struct"] for kernel in kernels}
@@ -85,7 +82,7 @@ def test_the_compilers_tell_the_members_of_structures(mod: jitload.Module) -> No
     assert "offsetof" not in cubin.log
 
 
-def test_declarations_are_read_from_the_text() -> None:
+def test_declarations_are_read_from_the_text():
     text = """
     struct __align__(16) V { alignas(8) float x = 3; void (*call)(int); struct In { int q; } in, *next; enum K { A } k;
       V(int n) : x(n) {} float sum(int n) const { return x; }
@@ -120,7 +117,7 @@ def test_declarations_are_read_from_the_text() -> None:
         (structure(("xy", c_int * 2))((1, 2)), np.zeros(1, "f4,i4")[0]),
     ],
 )
-def test_structures_with_the_members_of_the_source_are_accepted(mod: jitload.Module, vector: Any, pair: Any) -> None:
+def test_structures_with_the_members_of_the_source_are_accepted(mod, vector, pair):
     out = torch.full((4,), -1, dtype=torch.int32)
     for _ in range(2):  # the second time, the type was compared before
         mod.two(vector, pair, out)
@@ -150,21 +147,21 @@ REFUSED: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("vector", "pair", "message"), REFUSED)
-def test_other_members_are_refused(mod: jitload.Module, vector: Any, pair: Any, message: str) -> None:
+def test_other_members_are_refused(mod, vector, pair, message):
     out = torch.full((4,), -1, dtype=torch.int32)
     with pytest.raises((TypeError, ValueError), match=message):
         mod.two(vector, pair, out)
     assert out.tolist() == [-1] * 4
 
 
-def test_nvrtc_before_13_5_knows_the_offsets() -> None:
+def test_nvrtc_before_13_5_knows_the_offsets():
     text = "struct Pair { float a; int b; }; __global__ void k(Pair p) {}"
     (expression,) = layout_queries(SourceReading((text,), (), ()), (), (), is_nvrtc=True).expressions
     assert "__INTADDR__(&((Pair*)0)->b)" in expression
     assert "__builtin_offsetof" not in expression
 
 
-def test_a_structure_of_many_members(mod: jitload.Module) -> None:
+def test_a_structure_of_many_members(mod):
     fields = dict(PARAMS_TYPE._fields_[:-1])
     params = PARAMS_TYPE(x=1, y=(0, 0, 2), tag=(0, 0, 3), pairs=((0, 0), (0, 4)), m=700, v=(0, 0, 0, 5))
     params = bytes(params).ljust(96, b"\0")
@@ -183,7 +180,7 @@ def test_a_structure_of_many_members(mod: jitload.Module) -> None:
             mod.many(made(), *rest, c_float(0), c_int(8), out)
 
 
-def test_vectors_take_tuples_of_numbers(mod: jitload.Module) -> None:
+def test_vectors_take_tuples_of_numbers(mod):
     out = torch.zeros(7, dtype=torch.float64)
     mod.vectors((4, 5, 6), (1.5, 2, 3, np.float32(4.5)), [1, 255], (0, 0, -(2**40)), out)
     assert out.tolist() == [4, 5, 6, 1.5, 4.5, 255, -(2**40)]
@@ -197,7 +194,7 @@ def test_vectors_take_tuples_of_numbers(mod: jitload.Module) -> None:
     assert single.tolist() == [2.5, -3]
 
 
-def test_a_pointer_to_pointers_takes_addresses(mod: jitload.Module) -> None:
+def test_a_pointer_to_pointers_takes_addresses(mod):
     x, out = torch.tensor([5.0]), torch.zeros(1)
     addresses = [x.data_ptr()] * 2
     for dtype in (torch.int64, torch.uint64):
@@ -212,7 +209,7 @@ def test_a_pointer_to_pointers_takes_addresses(mod: jitload.Module) -> None:
             mod.rows(torch.tensor(addresses), wrong, out)
 
 
-def test_a_variable_is_read_with_its_own_dtype(mod: jitload.Module) -> None:
+def test_a_variable_is_read_with_its_own_dtype(mod):
     assert torch.from_dlpack(jitload.global_tensor(mod, "ns::table", torch.float32, (4,))).shape == (4,)
     assert torch.from_dlpack(jitload.global_tensor(mod, "points", "float32", (2, 2))).shape == (2, 2)
     jitload.global_tensor(mod, "ns::pairs", "int32", (3, 2))  # a structure may be read as anything
@@ -223,7 +220,7 @@ def test_a_variable_is_read_with_its_own_dtype(mod: jitload.Module) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_vectors_and_structures_on_a_gpu() -> None:
+def test_vectors_and_structures_on_a_gpu():
     launches = {name: jitload.Launch(grid=1, block=1) for name in NAMES}
     mod = jitload.load_inline("structs", cuda_sources=SOURCE, functions=launches)
     out = torch.zeros(4, dtype=torch.int32, device="cuda")
@@ -239,7 +236,7 @@ def test_vectors_and_structures_on_a_gpu() -> None:
     assert numbers.tolist() == [4, 5, 1, 1.5, 4.5, 255, -7]
 
 
-def test_functions_in_cpp_take_vectors_as_tuples() -> None:
+def test_functions_in_cpp_take_vectors_as_tuples():
     if find_cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
     code = """
@@ -269,7 +266,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
         ("struct Q { float x, y; int n; }; using A = Q; using B = A; struct H { B b; };", "H"),
     ],
 )
-def test_structures_under_other_names(types: str, parameter: str) -> None:
+def test_structures_under_other_names(types, parameter):
     declared = find_declarations((types,))
     (structure,) = declared.structures_named(type_name(parameter))
     assert [f.path for f in structure.fields] in (["x", "y", "n"], ["b"])
@@ -304,7 +301,7 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def test_the_members_of_all_kinds_of_structures(tmp_path: Path) -> None:
+def test_the_members_of_all_kinds_of_structures(tmp_path):
     (tmp_path / "params.h").write_text("#pragma once\nnamespace lib { struct Params { float x[3]; int n; }; }")
     types = [text.rpartition(" @ ")[2] for text in LAYOUTS]
     code = "\n".join(text.rpartition(" @ ")[0] for text in LAYOUTS)
@@ -348,7 +345,7 @@ def test_the_members_of_all_kinds_of_structures(tmp_path: Path) -> None:
             mod["k"](*called)
 
 
-def test_a_structure_in_an_anonymous_namespace() -> None:
+def test_a_structure_in_an_anonymous_namespace():
     """NVRTC does not report that `__jitload_members` has no definition, but reports functions of the source."""
     text = """namespace { struct P { float* x; int n; }; __device__ int %s(int n)%s }
     __global__ void k(P p) { *p.x = f(p.n); }"""
@@ -361,7 +358,7 @@ def test_a_structure_in_an_anonymous_namespace() -> None:
 
 
 @pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
-def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]) -> None:
+def test_vectors_of_cuda_beside_the_kernel_library_header(order):
     """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""
     if find_cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
@@ -371,7 +368,7 @@ def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]
     assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73
 
 
-def test_an_array_of_records_is_not_a_record(mod: jitload.Module) -> None:
+def test_an_array_of_records_is_not_a_record(mod):
     out = torch.zeros(4, dtype=torch.int32)
     record = np.array((3, 4), "f4,i4")
     for records, item in ((record, r"\[\(\)\]"), (record.reshape(1), r"\[0\]"), (record.reshape(1, 1), r"\[0, 0\]")):
@@ -381,7 +378,7 @@ def test_an_array_of_records_is_not_a_record(mod: jitload.Module) -> None:
     assert out.tolist() == [1, 2, 3, 4]
 
 
-def test_a_masked_array_is_refused(mod: jitload.Module) -> None:
+def test_a_masked_array_is_refused(mod):
     masked = np.ma.masked_array(np.ones(4, "i4"), mask=[1, 0, 0, 0])
     plain = np.zeros(4, "i4")
     for _ in range(2):
@@ -394,7 +391,7 @@ def test_a_masked_array_is_refused(mod: jitload.Module) -> None:
     assert plain.tolist() == masked.data.tolist() == [1, 2, 3, 4]
 
 
-def test_a_vector_in_cpp_without_its_header() -> None:
+def test_a_vector_in_cpp_without_its_header():
     if find_cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
     code = "#include <vector_types.h>\n#include <tvm/ffi/function.h>\nint64_t f(float4 v) { return v.x; }"

@@ -1,24 +1,20 @@
 """What a typed function takes for a pointer: element types, devices, layout and alignment, in that order."""
 
-from __future__ import annotations
-
 import re
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.arrays import CPU, CUDA_MANAGED, DTYPES, CudaArray, exported_count, tensor_of
 from support.calls import array, assert_refused
+from support.driver import StubDriver
 from support.raw import RawCallError, call_raw
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 # A pointer's element type, and the dtypes its tensor may have; "" takes any.
 POINTERS = {
@@ -85,7 +81,7 @@ def claimed(dtype: str) -> CudaArray:
 
 
 @pytest.mark.parametrize("text", POINTERS)
-def test_a_pointer_takes_tensors_of_its_element_type(mod: jitload.Module, stub_driver: StubDriver, text: str) -> None:
+def test_a_pointer_takes_tensors_of_its_element_type(mod, stub_driver, text):
     function = mod[slug(text)]
     fits = POINTERS[text].split()
     for dtype in DTYPES_OF_C:
@@ -98,14 +94,14 @@ def test_a_pointer_takes_tensors_of_its_element_type(mod: jitload.Module, stub_d
         assert_refused(TypeError, message, function, claimed(dtype))
 
 
-def test_an_unknown_element_type_is_named_by_its_numbers(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_unknown_element_type_is_named_by_its_numbers(mod, stub_driver):
     odd = CudaArray(np.zeros(4, np.uint8), dtype=(77, 8, 1))
     message = "take_int(): argument 'x' must be an int32 CUDA tensor, got dtype(code=77, bits=8)"
     assert_refused(TypeError, message, mod.take_int, odd)
     assert addresses(stub_driver, mod.take_void, odd) == [odd.address]
 
 
-def test_an_optional_pointer_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_optional_pointer_says_so(mod, stub_driver):
     message = "two_nullable(): argument 'y' must be a float32 CUDA tensor or None, got float16"
     assert_refused(TypeError, message, mod.two_nullable, None, array("float16"))
     assert addresses(stub_driver, mod.two_nullable, None, None) == [0, 0]
@@ -121,16 +117,14 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("device_type", "device", "text"), PLACES)
-def test_a_tensor_is_on_a_cuda_device(
-    mod: jitload.Module, stub_driver: StubDriver, device_type: int, device: int, text: str
-) -> None:
+def test_a_tensor_is_on_a_cuda_device(mod, stub_driver, device_type, device, text):
     elsewhere = array(device_type=device_type, device=device)
     message = f"two(): argument 'y' must be a CUDA tensor, but it is on {text}"
     assert_refused(ValueError, message, mod.two, array(), elsewhere)
     assert stub_driver.calls() == []
 
 
-def test_tensors_of_the_cpu_are_refused_whoever_made_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_tensors_of_the_cpu_are_refused_whoever_made_them(mod, stub_driver):
     message = "two(): argument 'x' must be a CUDA tensor, but it is on cpu"
     for x in (torch.zeros(4), torch.zeros(4, requires_grad=True), np.zeros(4, np.float32), torch.zeros(())):
         assert_refused(ValueError, message, mod.two, x, array())
@@ -144,7 +138,7 @@ def test_tensors_of_the_cpu_are_refused_whoever_made_them(mod: jitload.Module, s
     assert stub_driver.calls() == []
 
 
-def test_all_tensors_are_on_one_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_all_tensors_are_on_one_device(mod, stub_driver):
     rule = "all tensors must be on one device"
     message = f"two(): argument 'y' is on cuda:1, but 'x' is on cuda:0; {rule}"
     assert_refused(ValueError, message, mod.two, array(), array(device=1))
@@ -155,7 +149,7 @@ def test_all_tensors_are_on_one_device(mod: jitload.Module, stub_driver: StubDri
     assert [launch.device for launch in stub_driver.launches()] == [1]
 
 
-def test_managed_memory_is_a_cuda_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_managed_memory_is_a_cuda_device(mod, stub_driver):
     managed = array(device_type=CUDA_MANAGED, device=1)
     mod.two(managed, array(device=1))
     assert [launch.device for launch in stub_driver.launches()] == [1]
@@ -179,9 +173,7 @@ LAYOUTS: list[tuple[tuple[int, ...], tuple[int, ...] | str, Any]] = [
 
 
 @pytest.mark.parametrize(("shape", "strides", "is_contiguous"), LAYOUTS)
-def test_a_tensor_is_contiguous_unless_the_launch_says_otherwise(
-    mod: jitload.Module, stub_driver: StubDriver, shape: tuple[int, ...], strides: Any, is_contiguous: Any
-) -> None:
+def test_a_tensor_is_contiguous_unless_the_launch_says_otherwise(mod, stub_driver, shape, strides, is_contiguous):
     x, y = CudaArray(np.zeros(1, np.float32), shape=shape, strides=strides), array()
     assert addresses(stub_driver, mod.two_strided, x, y) == [x.address, y.address]
     if is_contiguous:
@@ -195,7 +187,7 @@ def test_a_tensor_is_contiguous_unless_the_launch_says_otherwise(
     assert_refused(ValueError, message, mod.two_strided, y, x)
 
 
-def test_a_c_caller_may_leave_strides_out(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_c_caller_may_leave_strides_out(mod, stub_driver):
     call_raw(mod.two, array(shape=(2, 4), strides="null"), array(strides="null", shape=(0,)))
     assert len(stub_driver.launches()) == 1
     with pytest.raises(
@@ -204,7 +196,7 @@ def test_a_c_caller_may_leave_strides_out(mod: jitload.Module, stub_driver: Stub
         call_raw(mod.two, array(), array(shape=(2, 2), strides=(1, 2)))
 
 
-def test_the_address_is_data_and_offset(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_address_is_data_and_offset(mod, stub_driver):
     for offset in (0, 4, 256):
         x, y = array(byte_offset=offset), array(byte_offset=8)
         assert addresses(stub_driver, mod.two, x, y) == [x.address, y.address]
@@ -212,14 +204,14 @@ def test_the_address_is_data_and_offset(mod: jitload.Module, stub_driver: StubDr
         assert stub_driver.launches()[-1].arguments[0] == struct.pack("<Q", x.address)
 
 
-def test_an_empty_tensor_may_have_no_memory(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_empty_tensor_may_have_no_memory(mod, stub_driver):
     nothing = array(shape=(0,), address=0)
     assert addresses(stub_driver, mod.two, nothing, nothing) == [0, 0]
     assert addresses(stub_driver, mod.take_float4, nothing) == [0]
 
 
 @pytest.mark.parametrize("text", ALIGNED)
-def test_a_pointer_to_vectors_is_aligned_to_them(mod: jitload.Module, stub_driver: StubDriver, text: str) -> None:
+def test_a_pointer_to_vectors_is_aligned_to_them(mod, stub_driver, text):
     alignment, function = ALIGNED[text], mod[slug(text)]
     dtype = POINTERS[text].split()[0]
     for address in (4096, 4096 + alignment, 4096 - alignment):
@@ -237,7 +229,7 @@ def check_is_misaligned(function: Any, name: str, dtype: str, off: int, alignmen
     assert_refused(ValueError, message, function, array(dtype, address=4096 + off))
 
 
-def test_a_pointer_to_numbers_is_aligned_to_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_pointer_to_numbers_is_aligned_to_them(mod, stub_driver):
     """On a GPU, an access to a misaligned number is an error that loses the context."""
     for text, alignment in {"float": 4, "double": 8, "__half": 2, "unsigned char": 1, "void": 1, "Point": 1}.items():
         dtype, function = (POINTERS[text] or "uint8").split()[0], mod[slug(text)]
@@ -249,14 +241,14 @@ def test_a_pointer_to_numbers_is_aligned_to_them(mod: jitload.Module, stub_drive
 # ---- whose tensors -------------------------------------------------------------------------------------------------
 
 
-def test_tensors_of_tvm_ffi_are_taken_as_they_are(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_tensors_of_tvm_ffi_are_taken_as_they_are(mod, stub_driver):
     x = array()
     tensor = tensor_of(x)
     assert addresses(stub_driver, mod.two, tensor, x) == [x.address, x.address]
     assert addresses(stub_driver, mod.restricted, tensor) == [x.address]
 
 
-def test_a_call_keeps_no_tensor(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_call_keeps_no_tensor(mod, stub_driver):
     before = exported_count()
     for x in (array(), array(shape=(2, 2), strides=(1, 2)), array("float16"), array(device_type=CPU)):
         for y in (array(), 3):

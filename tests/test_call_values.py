@@ -1,30 +1,24 @@
 """What a typed function takes for a number, a structure and an address: the kinds, the ranges and the bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import enum
 import math
 import struct
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import tvm_ffi
 from support.calls import array, assert_refused
+from support.driver import StubDriver
 
 import jitload
 from jitload import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from support.driver import StubDriver
-
-    from jitload.model import Kernel
+from jitload.model import Kernel
 
 TYPES = {
     "flag": "bool", "i8": "signed char", "u8": "unsigned char", "i16": "short", "u16": "unsigned short", "i32": "int",
@@ -126,9 +120,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_kind_of_value_for_every_kind_of_parameter(
-    mod: jitload.Module, stub_driver: StubDriver, name: str
-) -> None:
+def test_every_kind_of_value_for_every_kind_of_parameter(mod, stub_driver, name):
     expected, accepted = EXPECTED[name]
     function = mod[f"take_{name}"]
     for value, kind, fits in VALUES:
@@ -140,7 +132,7 @@ def test_every_kind_of_value_for_every_kind_of_parameter(
     assert {launch.kernel for launch in stub_driver.launches()} <= {f"take_{name}"}
 
 
-def test_a_read_only_array_is_refused_for_where_it_is(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_read_only_array_is_refused_for_where_it_is(mod, stub_driver):
     frozen = np.zeros(2, np.float32)
     frozen.setflags(write=False)
     with pytest.raises(ValueError, match=r"^take_tensor\(\): argument 'v' must be a CUDA tensor, but it is on cpu"):
@@ -158,7 +150,7 @@ INTEGERS = {
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_an_integer_has_the_range_of_its_type(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_an_integer_has_the_range_of_its_type(mod, stub_driver, name):
     text, code = INTEGERS[name]
     bits = int(name[1:])
     low, high = (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -173,7 +165,7 @@ def test_an_integer_has_the_range_of_its_type(mod: jitload.Module, stub_driver: 
         assert_refused(ValueError, message, function, value)
 
 
-def test_a_bool_is_one_byte_of_0_or_1(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_bool_is_one_byte_of_0_or_1(mod, stub_driver):
     for value in (np.bool_(0), np.bool_(1), np.any([False, True])):
         assert sent(stub_driver, mod.take_flag, value) == bytes([bool(value)])
     for value in (False, True, 0, 1, 2, 256, 2**40, -1, -(2**63)):
@@ -182,9 +174,7 @@ def test_a_bool_is_one_byte_of_0_or_1(mod: jitload.Module, stub_driver: StubDriv
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
-def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(
-    mod: jitload.Module, stub_driver: StubDriver, value: int
-) -> None:
+def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(mod, stub_driver, value):
     for name, expected in (("f32", "a float"), ("f64", "a float"), ("flag", "a bool")):
         message = f"take_{name}(): argument 'v' must be {expected}, got an int that does not fit in 64 bits"
         assert_refused(TypeError, message, mod[f"take_{name}"], value)
@@ -194,7 +184,7 @@ def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(
 # ---- addresses -----------------------------------------------------------------------------------------------------
 
 
-def test_an_address_may_be_an_integer_where_the_launch_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_address_may_be_an_integer_where_the_launch_says_so(mod, stub_driver):
     for value in (0, 4, 0x7F00_0000_1000, 2**63 - 4, 2**63, 2**64 - 4):
         assert sent(stub_driver, mod.take_address, value) == struct.pack("<Q", value)
     for value in (0, 4, 2**63, 2**64 - 4):
@@ -211,14 +201,14 @@ def test_an_address_may_be_an_integer_where_the_launch_says_so(mod: jitload.Modu
         (-(2**64), "an integer beyond 64 bits"),
     ],
 )
-def test_an_address_has_64_bits(mod: jitload.Module, stub_driver: StubDriver, value: int, got: str) -> None:
+def test_an_address_has_64_bits(mod, stub_driver, value, got):
     rule = f"must be from 0 to 18446744073709551615, got {got}"
     assert_refused(ValueError, f"take_address(): argument 'v' (float*) {rule}", mod.take_address, value)
     assert_refused(ValueError, f"take_wide(): argument 'v' (float4*) {rule}", mod.take_wide, value)
     assert stub_driver.calls() == []
 
 
-def test_an_address_of_a_vector_is_aligned(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_address_of_a_vector_is_aligned(mod, stub_driver):
     for value in (0, 16, 2**64 - 16):
         assert sent(stub_driver, mod.take_wide, value) == struct.pack("<Q", value)
     for value in (8, 2**63 + 8, 2**64 - 1):
@@ -227,7 +217,7 @@ def test_an_address_of_a_vector_is_aligned(mod: jitload.Module, stub_driver: Stu
         assert_refused(ValueError, message, mod.take_wide, ctypes.c_void_p(value))
 
 
-def test_none_is_a_null_pointer_where_the_launch_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_none_is_a_null_pointer_where_the_launch_says_so(mod, stub_driver):
     assert sent(stub_driver, mod.take_optional, None) == bytes(8)
     assert sent(stub_driver, mod.take_wide, None) == bytes(8)
 
@@ -246,17 +236,17 @@ PAIR = struct.pack("<fi", 1.5, -7)
     "value",
     [PAIR, bytearray(PAIR), memoryview(PAIR), Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)],
 )
-def test_a_structure_comes_as_anything_with_its_bytes(mod: jitload.Module, stub_driver: StubDriver, value: Any) -> None:
+def test_a_structure_comes_as_anything_with_its_bytes(mod, stub_driver, value):
     assert sent(stub_driver, mod.take_pair, value) == PAIR
 
 
-def test_structures_of_numpy_have_bytes_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_structures_of_numpy_have_bytes_too(mod, stub_driver):
     record = np.array([(1.5, -7)], dtype=[("a", "<f4"), ("b", "<i4")])[0]
     assert sent(stub_driver, mod.take_pair, record) == PAIR
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_structure_of_any_size_arrives_whole(mod: jitload.Module, stub_driver: StubDriver, size: int) -> None:
+def test_a_structure_of_any_size_arrives_whole(mod, stub_driver, size):
     data = np.random.default_rng(size).bytes(size)
     assert sent(stub_driver, mod[f"bytes_{size}"], data) == data
     assert sent(stub_driver, mod[f"bytes_{size}"], memoryview(data)) == data
@@ -266,7 +256,7 @@ def test_a_structure_of_any_size_arrives_whole(mod: jitload.Module, stub_driver:
         assert_refused(ValueError, message, mod[f"bytes_{size}"], wrong)
 
 
-def test_the_smallest_and_the_largest_structure(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_smallest_and_the_largest_structure(mod, stub_driver):
     data = np.random.default_rng(0).bytes(32764)
     assert sent(stub_driver, mod.take_large, data) == data
     assert sent(stub_driver, mod.take_empty, b"\x05") == b"\x05"
@@ -274,7 +264,7 @@ def test_the_smallest_and_the_largest_structure(mod: jitload.Module, stub_driver
     assert_refused(ValueError, message, mod.take_empty, b"")
 
 
-def test_a_tensor_map_is_128_bytes_with_an_alignment_of_its_own(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_tensor_map_is_128_bytes_with_an_alignment_of_its_own(mod, stub_driver):
     class Map(ctypes.Structure):
         _fields_ = (("opaque", ctypes.c_uint64 * 16),)
 
@@ -288,7 +278,7 @@ def test_a_tensor_map_is_128_bytes_with_an_alignment_of_its_own(mod: jitload.Mod
 # ---- parameter blocks ----------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod, stub_driver):
     x = array()
     opaque = bytes(range(128))
     mod.mixed(True, x, -2, Pair(1.5, -7), 255, -0.0, b"e", opaque, -5, bytearray(b"odd"), -(2**63))
@@ -303,7 +293,7 @@ def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod: jitload.Mo
     assert list(second.arguments) == [*start, *end]
 
 
-def test_a_kernel_of_sixty_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_kernel_of_sixty_parameters(mod, stub_driver):
     makers = [lambda i: i, lambda i: 4096 * i, lambda i: -i, lambda i: i / 4, lambda i: 2**31 + i, lambda i: i % 4 == 1]
     values = [makers[i % 6](i) for i in range(MANY)]
     mod.many(*values)
@@ -312,6 +302,6 @@ def test_a_kernel_of_sixty_parameters(mod: jitload.Module, stub_driver: StubDriv
     assert list(launch.arguments) == [struct.pack(codes[i % 6], value) for i, value in enumerate(values)]
 
 
-def test_a_kernel_without_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_kernel_without_parameters(mod, stub_driver):
     assert sent(stub_driver, mod.nothing) == b""
     assert_refused(TypeError, "nothing() takes 0 arguments, got 1", mod.nothing, None)

@@ -1,15 +1,11 @@
 """Functions of several kernels, of which a call launches one by the dtypes of its tensors."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.arrays import CudaArray
-from support.driver import StubDriver
 
 import jitload
 from jitload import Launch
@@ -65,18 +61,18 @@ def check(mod: jitload.Module, device: str) -> None:
     assert (x.tolist(), y.tolist()) == ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
 
 
-def test_the_dtypes_choose_the_kernel(mod: jitload.Module) -> None:
+def test_the_dtypes_choose_the_kernel(mod):
     check(mod, "cpu")
     assert list(mod) == ["scale", "convert", "single", "free"]
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_the_dtypes_choose_the_kernel_on_a_gpu() -> None:
+def test_the_dtypes_choose_the_kernel_on_a_gpu():
     check(jitload.load_inline("variants", cuda_sources=SOURCE, functions=FUNCTIONS), "cuda")
 
 
-def test_the_dtypes_choose_the_symbol_that_is_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_dtypes_choose_the_symbol_that_is_launched(mod, stub_driver):
     for dtype, symbol in (("float16", "_Z5scaleI6__half"), ("float32", "_Z5scaleIf"), ("int32", "_Z5scaleIi")):
         x = CudaArray(np.zeros(8, np.uint32), dtype=dtype)
         mod.scale(x, x, 1.0)
@@ -86,7 +82,7 @@ def test_the_dtypes_choose_the_symbol_that_is_launched(mod: jitload.Module, stub
         mod.free[1, None](x, x, 1.0, 8)
 
 
-def test_other_dtypes_are_refused_with_a_list(mod: jitload.Module) -> None:
+def test_other_dtypes_are_refused_with_a_list(mod):
     x, y, z = torch.zeros(4), torch.zeros(4, dtype=torch.float16), torch.zeros(4, dtype=torch.float64)
     there = r"there are kernels for \(x=float32, y=float32\), \(x=float16, y=float16\), \(x=int32, y=int32\)$"
     for arguments, dtypes in (((z, z), "x=float64, y=float64"), ((x, y), "x=float32, y=float16")):
@@ -106,7 +102,7 @@ def test_other_dtypes_are_refused_with_a_list(mod: jitload.Module) -> None:
         mod.scale(y[:2], torch.zeros(4, dtype=torch.float16)[::2], 1.0)
 
 
-def test_the_function_describes_all_of_its_kernels(mod: jitload.Module) -> None:
+def test_the_function_describes_all_of_its_kernels(mod):
     assert mod.scale.__doc__ == (
         "Multiply the elements by a factor.\n\nscale(const float* x, float* y, float factor)\n"
         "scale(const __half* x, __half* y, float factor)\nscale(const int* x, int* y, float factor)"
@@ -132,12 +128,12 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("launches", "message"), REFUSED)
-def test_kernels_that_cannot_be_told_apart_are_refused(launches: Any, message: str) -> None:
+def test_kernels_that_cannot_be_told_apart_are_refused(launches, message):
     with pytest.raises(LaunchSpecError, match=message):
         jitload.build_inline("variants", cuda_sources=SOURCE, functions={"scale": launches}, arch="sm_90a")
 
 
-def test_prebuild_takes_lists(tmp_path: Path) -> None:
+def test_prebuild_takes_lists(tmp_path):
     launches = [Launch(kernel="scale<float>"), Launch(kernel="scale<int>")]
     request = {"name": "v", "cuda_sources": SOURCE, "functions": {"scale": launches}, "arch": "sm_90a"}
     (outcome,) = jitload.prebuild([request], jobs=1, progress=False).outcomes

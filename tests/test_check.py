@@ -1,7 +1,5 @@
 """`f.check(…)` runs a call on the CPU, on copies, with checks of addresses and races."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 compute-sanitizer is replaced by a program that prints what it printed on a GPU, except for tests with the mark `gpu`.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command `jitload cache`: its output, and the files that it must not touch."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

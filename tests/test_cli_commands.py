@@ -1,7 +1,5 @@
 """The commands `jitload doctor`, `compile` and `inspect`."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,11 +1,8 @@
 """The CMake package: the example project, tvm-ffi's names beside ours, what is built again, what is refused."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,6 @@ from support.cmake import (
     refused,
     write_project,
 )
-from support.driver import StubDriver
 from support.program import CUBIN
 
 import jitload
@@ -47,7 +43,7 @@ def install_example(directory: Path, arch: str) -> Path:
     return directory / "dist" / "lib" / "example.so"
 
 
-def test_the_example_builds_installs_and_launches(tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_the_example_builds_installs_and_launches(tmp_path, stub_driver):
     import tvm_ffi
 
     library = install_example(tmp_path, "sm_90")
@@ -67,7 +63,7 @@ def test_the_example_builds_installs_and_launches(tmp_path: Path, stub_driver: S
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_the_example_on_a_gpu(tmp_path: Path) -> None:
+def test_the_example_on_a_gpu(tmp_path):
     import torch
 
     module = jitload.load_module(install_example(tmp_path, "native"))
@@ -89,7 +85,7 @@ set_target_properties(w PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
-def test_what_changed_is_built_again_by_make(tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_what_changed_is_built_again_by_make(tmp_path, stub_driver):
     """A header of the kernel, a cubin, a header of the C++; in directories with blanks."""
     source = write_project(tmp_path / "a project", TWO, k_cu=MACRO, w_cc=USER, text_h="", two_cubin="")
     header = source / "in c" / "n.h"
@@ -120,7 +116,7 @@ def test_what_changed_is_built_again_by_make(tmp_path: Path, stub_driver: StubDr
 # ---- nvcc, on request ----------------------------------------------------------------------------------------------
 
 
-def test_nvcc_on_request(tmp_path: Path) -> None:
+def test_nvcc_on_request(tmp_path):
     if not shutil.which("nvcc"):
         pytest.skip("nvcc is not installed")
     text = "jitload_generate_cubin(NVCC OUTPUT k.cubin SOURCE k.cu ARCH sm_90 OPTIONS -DM=1)\n"
@@ -168,7 +164,7 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_be_is_said_by_cmake(tmp_path: Path) -> None:
+def test_what_cannot_be_is_said_by_cmake(tmp_path):
     for number, (text, words) in enumerate(REFUSED):
         directory = tmp_path / str(number)
         lines = "cmake_minimum_required(VERSION 3.20)\nproject(p LANGUAGES NONE)\n"
@@ -176,14 +172,14 @@ def test_what_cannot_be_is_said_by_cmake(tmp_path: Path) -> None:
         assert words in refused(directory, lines), text
 
 
-def test_a_python_without_jitload_is_named(tmp_path: Path) -> None:
+def test_a_python_without_jitload_is_named(tmp_path):
     source = write_project(tmp_path / "p", "")
     done = configure(source, tmp_path / "b", f"-DPython_EXECUTABLE={tmp_path}/python")
     assert done.returncode != 0
     assert f"the Python '{tmp_path}/python' has no working jitload:" in " ".join(done.stderr.split())
 
 
-def test_nvrtcs_words_and_bad_cubins_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_nvrtcs_words_and_bad_cubins_are_shown_as_they_are(tmp_path):
     text = "jitload_generate_cubin(OUTPUT k.cubin SOURCE k.cu ARCH sm_90)\n"
     text += "jitload_embed_cubin(OUTPUT w.o SOURCE w.cc CUBIN bad.cubin NAME one)\n"
     text += "add_custom_target(first ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin)\n"
@@ -204,7 +200,7 @@ def test_nvrtcs_words_and_bad_cubins_are_shown_as_they_are(tmp_path: Path) -> No
 # ---- jitload-config ------------------------------------------------------------------------------------------------
 
 
-def test_the_command_names_what_is_there(capsys: Any) -> None:
+def test_the_command_names_what_is_there(capsys):
     assert config.main(["--cmakedir", "--includedir", "--version", "--libs", "--launcher-source"]) == 0
     version, cmake_dir, include, libs, launcher = capsys.readouterr().out.splitlines()
     assert (Path(cmake_dir) / "jitload-config.cmake").is_file()
@@ -214,7 +210,7 @@ def test_the_command_names_what_is_there(capsys: Any) -> None:
     assert "--cxxflags" in capsys.readouterr().out
 
 
-def test_its_flags_compile_a_wrapper(tmp_path: Path, capsys: Any) -> None:
+def test_its_flags_compile_a_wrapper(tmp_path, capsys):
     assert config.main(["--cxxflags", "--libs"]) == 0
     flags, libs = capsys.readouterr().out.splitlines()
     (tmp_path / "w.cc").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\ntvm::ffi::CubinModule* module;\n")

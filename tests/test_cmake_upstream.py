@@ -1,15 +1,11 @@
 """tvm-ffi's CMake functions under its names: whichever package is found first, ours answer."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builds import ARCH
 from support.cmake import CMAKE, MACRO, USER, change, configure, make, write_project
-from support.driver import StubDriver
 from support.fatbins import symbols_in
 from support.program import CUBIN
 from support.wrappers import run_compiler
@@ -55,7 +51,7 @@ PACKAGES = [("tvm_ffi", "jitload"), ("jitload", "old"), ("old", "jitload")]
 
 
 @pytest.mark.parametrize("order", PACKAGES, ids="-".join)
-def test_upstreams_functions_in_upstreams_form(order: tuple[str, str], tmp_path: Path) -> None:
+def test_upstreams_functions_in_upstreams_form(order, tmp_path):
     """Whatever package is found first, old releases of tvm-ffi that have the functions themselves among them."""
     from tvm_ffi import libinfo
 
@@ -125,7 +121,7 @@ def configure_binaries(directory: Path, order: tuple[str, str]) -> Path:
     return source
 
 
-def test_upstreams_newer_functions(tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_upstreams_newer_functions(tmp_path, stub_driver):
     """A fatbin of two architectures and a cubin, by the names and arguments of tvm-ffi 0.1.8 on, without CUDA's own."""
     source = configure_binaries(tmp_path, ("tvm_ffi", "jitload"))
     make(tmp_path / "b")
@@ -141,7 +137,7 @@ def test_upstreams_newer_functions(tmp_path: Path, stub_driver: StubDriver) -> N
     assert make(tmp_path / "b").count("Compiling k.cu to a") == 2
 
 
-def test_upstreams_newer_functions_are_ours_if_its_package_is_found_later(tmp_path: Path) -> None:
+def test_upstreams_newer_functions_are_ours_if_its_package_is_found_later(tmp_path):
     configure_binaries(tmp_path, ("jitload", "tvm_ffi"))
     rules = (tmp_path / "b" / "build.ninja").read_text()
     assert rules.count("-m jitload.cmake.generate_cubin ") == 2
@@ -149,7 +145,7 @@ def test_upstreams_newer_functions_are_ours_if_its_package_is_found_later(tmp_pa
     assert "nvcc" not in rules
 
 
-def test_a_target_has_our_headers_first(tmp_path: Path) -> None:
+def test_a_target_has_our_headers_first(tmp_path):
     """Even where tvm-ffi's are linked before."""
     from tvm_ffi import libinfo
 
@@ -179,7 +175,7 @@ def write_source(directory: Path, text: str = SOURCE) -> Path:
     return directory / "k.cu"
 
 
-def test_templates_options_and_the_list_of_headers(tmp_path: Path) -> None:
+def test_templates_options_and_the_list_of_headers(tmp_path):
     """In a directory whose name a makefile must not read as it stands."""
     source = write_source(tmp_path / "a $b #c")
     output = source.parent / "out" / "k.cubin"
@@ -197,7 +193,7 @@ def test_templates_options_and_the_list_of_headers(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "made\n"), done.stderr
 
 
-def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
+def test_a_fatbin_of_several_architectures(tmp_path, capsys):
     source, output = write_source(tmp_path), tmp_path / "k.fatbin"
     given = ["--source", str(source), "--output", str(output), "--fatbin", "--depfile", f"{output}.d"]
     assert main([*given, "--arch", "sm_80,sm_90a"]) == 0
@@ -236,7 +232,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "options", "code", "words"), REFUSED, ids=[row[3][:40] for row in REFUSED])
-def test_refusals(text: str, options: list[str], code: int, words: str, tmp_path: Path, capsys: Any) -> None:  # noqa: PLR0913, PLR0917
+def test_refusals(text, options, code, words, tmp_path, capsys):  # noqa: PLR0913, PLR0917
     output = tmp_path / "k.cubin"
     given = ["--source", str(write_source(tmp_path, text)), "--output", str(output), "--arch", ARCH]
     assert main([*given, *options]) == code
@@ -244,19 +240,19 @@ def test_refusals(text: str, options: list[str], code: int, words: str, tmp_path
     assert not output.exists()
 
 
-def test_a_word_that_is_neither_an_option_nor_after_the_dashes_is_refused(tmp_path: Path, capsys: Any) -> None:
+def test_a_word_that_is_neither_an_option_nor_after_the_dashes_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--source", str(write_source(tmp_path)), "--output", f"{tmp_path}/k", "--arch", "sm_80", "sm_90"])
     assert "unrecognized arguments: sm_90" in capsys.readouterr().err
 
 
-def test_host_code_beside_kernels_is_left_out(tmp_path: Path) -> None:
+def test_host_code_beside_kernels_is_left_out(tmp_path):
     source, output = write_source(tmp_path, "__global__ void k() {} void f() { k<<<1, 1>>>(); }"), tmp_path / "k.cubin"
     assert main(["--source", str(source), "--output", str(output), "--arch", ARCH]) == 0
     assert b"_Z1kv" in output.read_bytes()
 
 
-def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path: Path, capsys: Any) -> None:
+def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path, capsys):
     directory = tmp_path / 'a "b" \\c'
     directory.mkdir()
     (directory / "k.cubin").write_bytes(CUBIN.read_bytes())

@@ -1,7 +1,5 @@
 """Generated wrappers, records and build files, also for unusual names and docstrings."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import platform

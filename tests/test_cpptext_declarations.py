@@ -1,7 +1,5 @@
 """Kernels, their parameters and host functions are found by tokens, whatever comments, strings and macros hold."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ def only(text: str) -> Candidate:
     return candidate
 
 
-def test_one_kernel_with_all_its_facts() -> None:
+def test_one_kernel_with_all_its_facts():
     text = """
     int unrelated;
 
@@ -109,7 +107,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("text", NAMES)
-def test_kernels_are_found_with_their_scopes(text: str) -> None:
+def test_kernels_are_found_with_their_scopes(text):
     assert [candidate.name for candidate in find_candidates([text])] == NAMES[text]
     assert [candidate.name for candidate in find_candidates([text.replace("\n", "\r\n")])] == NAMES[text]
 
@@ -165,7 +163,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("text", PARAMETERS)
-def test_parameters_have_types_and_names(text: str) -> None:
+def test_parameters_have_types_and_names(text):
     candidate = only(f"__global__ void k({text}) {{}}")
     assert list(zip(candidate.types, candidate.parameters, strict=True)) == PARAMETERS[text]
 
@@ -190,11 +188,11 @@ DOCS = {
 
 
 @pytest.mark.parametrize("text", DOCS)
-def test_the_comment_before_a_kernel_is_its_doc(text: str) -> None:
+def test_the_comment_before_a_kernel_is_its_doc(text):
     assert only(text).doc == DOCS[text]
 
 
-def test_forward_declarations_are_merged() -> None:
+def test_forward_declarations_are_merged():
     first = "// Declared.\n__global__ void k(float* x, int count);\n"
     assert only(first + "__global__ void k(float*, const int n) {}").parameters == ("x", "n")
     assert only(first + "__global__ void k(float* r, int) {}").parameters == ("r", "count")
@@ -204,18 +202,18 @@ def test_forward_declarations_are_merged() -> None:
     assert only("__global__ void k(float x[4]);\n__global__ void k(float* x) {}").line == 2
 
 
-def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken() -> None:
+def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken():
     branches = ("int rows, int n, int cols", "int cols, int n, int rows")
     one, other = (f"__global__ void k({names}) {{}}" for names in branches)
     assert only(f"#if A\n{one}\n#else\n{other}\n#endif").parameters == ("", "n", "")
 
 
-def test_overloads_are_apart() -> None:
+def test_overloads_are_apart():
     found = find_candidates(["__global__ void k(int* a) {}", "__global__ void k(float* b) {}"])
     assert [(candidate.types, candidate.piece) for candidate in found] == [(("int*",), 0), (("float*",), 1)]
 
 
-def test_templates_are_marked() -> None:
+def test_templates_are_marked():
     assert only("template <class T> __global__ void k(T* x) {}").is_template
     assert not only("template <> __global__ void k<int>(int* x) {}").is_template
     assert only("__global__ void k(int* x, const auto& n) {}").is_template
@@ -242,7 +240,7 @@ def test_templates_are_marked() -> None:
         )
     )
 )
-def test_no_text_is_too_broken(words: list[str]) -> None:
+def test_no_text_is_too_broken(words):
     for candidate in find_candidates(["".join(words), " ".join(words)]):
         assert len(candidate.parameters) == len(candidate.types)
         assert candidate.line >= 1
@@ -276,7 +274,7 @@ def test_a_function_with_a_plain_type_is_the_hosts(text, is_there):
     assert defines_host_functions((text,), ("f",)) is is_there
 
 
-def test_each_name_must_be_there() -> None:
+def test_each_name_must_be_there():
     texts = ("int f() { return 1; }", "int g() { return 2; }")
     assert defines_host_functions(texts, ("f", "g"))
     assert not defines_host_functions(texts, ("f", "h"))

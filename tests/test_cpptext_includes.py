@@ -1,7 +1,5 @@
 """Headers: which ones a build reads, and that a change in one gives a new build."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,13 +1,11 @@
 """Tokens of C++ text with their lines, and texts without comments."""
 
-from __future__ import annotations
-
 import pytest
 
 from jitload.cpptext.lexer import code_tokens, has_matching_brackets, strip_comments, tokenize
 
 
-def test_lines_are_the_users_own() -> None:
+def test_lines_are_the_users_own():
     text = 'a \\\n b\n/* 3\n4 */ c "x" \\\n d // \\\n still 6\ne R"(\n8)" f'
     found = {token.text: (token.line, token.end_line) for token in tokenize(text)}
     assert {name: found[name] for name in "abcdef"} == {
@@ -55,5 +53,5 @@ def test_a_text_without_its_comments_has_the_same_tokens(text):
         ('const char* s = R"a()")a" [', False),
     ],
 )
-def test_brackets_match_outside_comments_and_literals(*, text: str, matches: bool) -> None:
+def test_brackets_match_outside_comments_and_literals(*, text, matches):
     assert has_matching_brackets(text) is matches

@@ -1,7 +1,5 @@
 """Directives, macros and conditions, as far as a text alone tells."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Device code, host code and what needs nvcc are told from each other, in texts and in the headers they include."""
 
-from __future__ import annotations
-
 import pytest
 
 from jitload import Launch
@@ -39,7 +37,7 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
 
 
 @pytest.mark.parametrize("text", KINDS)
-def test_a_text_shows_its_kind(text: str) -> None:
+def test_a_text_shows_its_kind(text):
     has_embed_cubin, kind = KINDS[text]
     assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
 

@@ -1,7 +1,5 @@
 """Where `"native"` is the CPU, and where it must not be."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

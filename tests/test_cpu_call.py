@@ -1,7 +1,5 @@
 """Calls of kernels on the CPU: which tensors they take, what they refuse, threads, processes and Ctrl-C."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,7 +234,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_that_fork_and_spawn(mod, tmp_path: Path):
+def test_processes_that_fork_and_spawn(mod, tmp_path):
     path = jitload.build_inline("calls", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
     script = tmp_path / "forks.py"
     script.write_text(FORK)

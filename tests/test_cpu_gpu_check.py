@@ -1,7 +1,5 @@
 """What a GPU would refuse is refused on the CPU, too: by NVRTC's front end, and at the launch."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys
@@ -15,7 +13,6 @@ from builds import run_python
 import jitload
 from jitload import Launch
 from jitload.cpu import library
-from jitload.cuda.job import NvrtcJob
 from jitload.errors import CompileError
 from jitload.kernels.compilation import check_device_code
 from jitload.kernels.source import DeviceSource
@@ -65,7 +62,7 @@ def load(text: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_code_that_nvrtc_refuses_is_refused(case: str) -> None:
+def test_code_that_nvrtc_refuses_is_refused(case):
     text, words = REFUSED[case]
     kernels = ("t<3>",) if "template" in text else ()
     source = DeviceSource(name="m", pieces=(("m.cu", text),), kernels=kernels)
@@ -74,7 +71,7 @@ def test_code_that_nvrtc_refuses_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["a container", "a template that a launch names"])
-def test_what_nvrtc_refuses_is_refused_in_its_words(case: str) -> None:
+def test_what_nvrtc_refuses_is_refused_in_its_words(case):
     text, words = REFUSED[case]
     with pytest.raises(CompileError) as caught:
         load(text)
@@ -85,7 +82,7 @@ def test_what_nvrtc_refuses_is_refused_in_its_words(case: str) -> None:
     assert caught.value.diagnostics[0].file == "m.cu"
 
 
-def test_the_check_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_can_be_turned_off(monkeypatch):
     text, _ = REFUSED["a host function"]
     x = torch.zeros(1)
     load(text, gpu_check=False).k[1, 1](x, 1)
@@ -95,14 +92,14 @@ def test_the_check_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
         load(text, gpu_check=True)
 
 
-def test_code_for_the_cpu_alone() -> None:
+def test_code_for_the_cpu_alone():
     text = "#ifdef JITLOAD_CPU\nfloat f() { return 1; }\n#else\n__device__ float f() { return 2; }\n#endif\n"
     x = torch.zeros(1)
     load(text + KERNEL.format("x[0] = f();")).k[1, 1](x, 1)
     assert x.item() == 1
 
 
-def test_an_error_that_both_find_is_the_cpus_unless_it_is_about_a_header_of_ours() -> None:
+def test_an_error_that_both_find_is_the_cpus_unless_it_is_about_a_header_of_ours():
     with pytest.raises(CompileError) as caught:
         load(KERNEL.format("x[0] = undefined;"))
     assert caught.value.stage == "host"
@@ -114,7 +111,7 @@ def test_an_error_that_both_find_is_the_cpus_unless_it_is_about_a_header_of_ours
     assert caught.value.stage == "nvrtc"
 
 
-def test_a_header_that_only_the_gpu_reads_counts(cache: Path, tmp_path: Path) -> None:
+def test_a_header_that_only_the_gpu_reads_counts(cache, tmp_path):
     text = '#ifndef JITLOAD_CPU\n#include "gpu.h"\n#endif\n' + KERNEL.format("")
     (tmp_path / "gpu.h").write_text("// fine\n")
     load(text, extra_include_paths=[tmp_path])
@@ -124,9 +121,7 @@ def test_a_header_that_only_the_gpu_reads_counts(cache: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("missing", ["NVRTC", "a new NVRTC", "cuda-bindings", "headers"])
-def test_without_nvrtc_it_says_so_once(
-    missing: str, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_nvrtc_it_says_so_once(missing, cache, caplog, monkeypatch):
     text = KERNEL.format("if (n) throw 1;")
     toolchain = find_cuda_toolchain(read_settings())
     if missing == "NVRTC":
@@ -156,7 +151,7 @@ def gpu_check_without_cache(path: Path) -> Any:
     return load_bindings("nvrtc", path)
 
 
-def test_a_hit_does_not_import_nvrtc(cache: Path) -> None:
+def test_a_hit_does_not_import_nvrtc(cache):
     code = f"""
 import sys, jitload
 jitload.load_inline("m", cuda_sources={KERNEL.format("x[0] = 1;")!r}, arch="cpu")
@@ -170,9 +165,7 @@ GROUPS = '#include <cooperative_groups.h>\nextern "C" __global__ void k({}) {{ c
 
 
 @pytest.mark.parametrize(("parameters", "runs"), [("float* x", 1), ("cuda::std::integral_constant<int, 1>* x", 2)])
-def test_cooperative_groups_without_the_library_they_include(
-    parameters: str, runs: int, nvrtc_runs: list[NvrtcJob]
-) -> None:
+def test_cooperative_groups_without_the_library_they_include(parameters, runs, nvrtc_runs):
     """NVRTC takes a second for the library, so it is left out unless the source needs it."""
     toolchain = find_cuda_toolchain(read_settings())
     if not any((folder / "cuda/std/type_traits").is_file() for folder in toolchain.include_dirs):
@@ -182,7 +175,7 @@ def test_cooperative_groups_without_the_library_they_include(
     assert [any("_CG_LIMIT" in option for option in job.options) for job in nvrtc_runs] == [True, False][:runs]
 
 
-def test_more_shared_memory_than_a_gpu_gives_is_an_error() -> None:
+def test_more_shared_memory_than_a_gpu_gives_is_an_error():
     text = """
     struct S { int value; __device__ S() {} };
     __device__ __noinline__ float f(float x) {
@@ -207,7 +200,7 @@ def test_more_shared_memory_than_a_gpu_gives_is_an_error() -> None:
             load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
 
 
-def test_shared_memory_that_nvcc_optimizes_away_is_no_error() -> None:
+def test_shared_memory_that_nvcc_optimizes_away_is_no_error():
     text = """__device__ void f() { __shared__ float a[10000]; a[threadIdx.x] = 1; }
     extern "C" __global__ void k(float* x) { __shared__ float b[10000]; b[threadIdx.x] = 2; f(); x[0] = b[0]; }"""
     x = torch.zeros(1)
@@ -233,7 +226,7 @@ template __global__ void t<float, 40>(float* x);
 MOST_THREADS = {"a": 128, "b": 64, "c": 128, "d": 100, "e": 32, "f": 1024, "g": 1024, "t": 160, "u": 96}
 
 
-def test_a_block_larger_than_the_launch_bounds_is_an_error() -> None:
+def test_a_block_larger_than_the_launch_bounds_is_an_error():
     kernels = {"t": "t<float, 40>", "u": "t<float, 24>"}
     functions = {name: Launch(kernel=kernels.get(name)) for name in MOST_THREADS}
     mod = jitload.load_inline("bounds", cuda_sources=BOUNDS, arch="cpu", functions=functions)

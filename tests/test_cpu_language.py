@@ -1,7 +1,5 @@
 """CUDA C++ on the CPU: the same exports as from NVRTC, what a user's own names may be, what is refused and how."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable
@@ -53,7 +51,7 @@ def kernels_of_the_zoo(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("case", ZOO)
-def test_the_zoo_of_nvrtc(case: str, kernels_of_the_zoo: list[str], tmp_path: Path) -> None:
+def test_the_zoo_of_nvrtc(case, kernels_of_the_zoo, tmp_path):
     text, expected = ZOO[case]
     if case in TOGETHER:
         namespace = f"zoo{TOGETHER.index(case)}::"
@@ -86,7 +84,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_the_number_of_runs_of_the_compiler(case: str, tmp_path: Path, runs: list[Path]) -> None:
+def test_the_number_of_runs_of_the_compiler(case, tmp_path, runs):
     expected, text = RUNS[case]
     compile_text(tmp_path, text)
     assert len(runs) == ON_THE_CPU.get(case, expected)
@@ -116,7 +114,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_costs_one_run(case: str, tmp_path: Path, runs: list[Path]) -> None:
+def test_a_mistake_costs_one_run(case, tmp_path, runs):
     text, said = MISTAKES[case]
     with pytest.raises(CompileError, match=said) as caught:
         compile_text(tmp_path, text)
@@ -126,12 +124,12 @@ def test_a_mistake_costs_one_run(case: str, tmp_path: Path, runs: list[Path]) ->
     assert "<kernel" not in str(caught.value.log)
 
 
-def test_an_unclosed_brace_is_reported_in_the_users_text(tmp_path: Path) -> None:
+def test_an_unclosed_brace_is_reported_in_the_users_text(tmp_path):
     with pytest.raises(CompileError, match=r"zoo\.cu:\d: expected .}. at end of input"):
         compile_text(tmp_path, KERNEL.replace("x[0] = 1", "{ x[0] = 1"))
 
 
-def test_the_headers_of_cuda_may_lie_behind_a_symbolic_link(tmp_path: Path) -> None:
+def test_the_headers_of_cuda_may_lie_behind_a_symbolic_link(tmp_path):
     """By itself, g++ would name them by their real paths, because these are shorter."""
     settings = read_settings()
     cuda = find_cuda_headers(settings)
@@ -145,7 +143,7 @@ def test_the_headers_of_cuda_may_lie_behind_a_symbolic_link(tmp_path: Path) -> N
     assert compile_for_cpu(source, *tools, tmp_path / "work").compiled.headers == ()
 
 
-def test_attributes_of_newer_standard_libraries() -> None:
+def test_attributes_of_newer_standard_libraries():
     text = """
     static __attribute__((__noinline__, __cold__)) int twice(int x) { return 2 * x; }
     __device__ __noinline__ int thrice(int x) { return 3 * x; }
@@ -156,7 +154,7 @@ def test_attributes_of_newer_standard_libraries() -> None:
     assert x.item() == 5
 
 
-def test_kernels_that_launches_name(tmp_path: Path) -> None:
+def test_kernels_that_launches_name(tmp_path):
     text = "template <class T, int N> __global__ void k(T* x) {}\n__global__ void o(int* x) {}\n"
     text += "__global__ void o(float* x) {}\n" + MACRO_C
     compiled = compile_text(tmp_path, text, kernels=("k<float, 4>", "k<int, 2>", "o(float*)"))
@@ -165,7 +163,7 @@ def test_kernels_that_launches_name(tmp_path: Path) -> None:
     assert {"k<float, 4>(float* x)", "k<int, 2>(int* x)", "o(float* x)", "made(float* arg0)"} <= names
 
 
-def test_types_local_to_the_source() -> None:
+def test_types_local_to_the_source():
     text = "namespace { struct S { int v; }; __global__ void k(S s, int* x) { *x = s.v; } }\n"
     out = torch.zeros(1, dtype=torch.int32)
     load(text).k[1, 1]((7).to_bytes(4, "little"), out)
@@ -173,7 +171,7 @@ def test_types_local_to_the_source() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"sanitize": "address"}, {"debug": True}], ids=str)
-def test_threads_that_wait_for_memory(options: dict[str, Any]) -> None:
+def test_threads_that_wait_for_memory(options):
     text = """
 #include <cuda/atomic>
 extern "C" __global__ void flags(volatile int* flag, int* out) {
@@ -202,7 +200,7 @@ extern "C" __global__ void counts(int* x) {
     assert (out.item(), flag.item()) == (42, 100)
 
 
-def test_locks_without_a_word_of_volatile() -> None:
+def test_locks_without_a_word_of_volatile():
     text = """
 extern "C" __global__ void lock(int* locks, int* total) {
   __syncthreads();
@@ -227,13 +225,13 @@ extern "C" __global__ void lock(int* locks, int* total) {
     assert total.tolist() == [64, 1]
 
 
-def test_a_parameter_that_is_an_rvalue(tmp_path: Path) -> None:
+def test_a_parameter_that_is_an_rvalue(tmp_path):
     text = KERNEL + "namespace a {\n __global__ void f(int&& n) {} }"
     with pytest.raises(CompileError, match=r"zoo\.cu:5: a __global__ function cannot have a parameter with rvalue ref"):
         compile_text(tmp_path, text)
 
 
-def test_a_parameter_of_any_type_makes_a_template() -> None:
+def test_a_parameter_of_any_type_makes_a_template():
     text = "__global__ void k(int* y, auto n) { y[0] = n; }"
     with pytest.raises(LaunchSpecError, match=r"Instantiate one of the templates \(k\)"):
         load(text)
@@ -253,7 +251,7 @@ C_HEADERS = """
 """
 
 
-def test_headers_of_c_come_first() -> None:
+def test_headers_of_c_come_first():
     includes = "".join(f"#include <{name}.h>\n" for name in C_HEADERS.split())
     text = (
         f'extern "C" {{\n#include <stdlib.h>\n#include <math.h>\n}}\n{includes}'
@@ -285,7 +283,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_names_of_ones_own(case: str) -> None:
+def test_names_of_ones_own(case):
     text = NAMES[case]
     kernels = ['extern "C" __global__'] * text.count("{} ")
     module = load(text.format(*kernels))
@@ -296,7 +294,7 @@ def test_names_of_ones_own(case: str) -> None:
         assert x[0] == 3, name
 
 
-def test_macros_of_options_reach_no_header_of_ours() -> None:
+def test_macros_of_options_reach_no_header_of_ours():
     flags = ["-Dv=7", "-Dp=BROKEN(", "-Da=b", "-Dx=out", "-DWIDTH(n)=((n) * 2)", "-DNDEBUG", "-DT=float"]
     text = 'extern "C" __global__ void k(T* x) { assert(false); x[0] = WIDTH(v); }'
     out = torch.zeros(1)
@@ -304,7 +302,7 @@ def test_macros_of_options_reach_no_header_of_ours() -> None:
     assert out.item() == 14
 
 
-def test_a_users_header_counts(tmp_path: Path) -> None:
+def test_a_users_header_counts(tmp_path):
     home = tmp_path / "a$b #c d"  # which makefiles write otherwise
     home.mkdir()
     (home / "mine.h").write_text("#include <cuda_runtime.h>\n__device__ inline int seven() { return 7; }\n")
@@ -391,7 +389,7 @@ GPU_ONLY = {
 }
 
 
-def test_a_gpu_only_header_in_a_header_of_the_user(tmp_path: Path) -> None:
+def test_a_gpu_only_header_in_a_header_of_the_user(tmp_path):
     header = tmp_path / "number.cuh"
     header.write_text("// Numbers.\n#include <thrust/complex.h>\nusing number = thrust::complex<float>;\n")
     text = '\n\n#include "number.cuh"\n__global__ void k(number* x) { x[0] = x[0] * x[1]; }'
@@ -400,7 +398,7 @@ def test_a_gpu_only_header_in_a_header_of_the_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", GPU_ONLY)
-def test_what_only_a_gpu_has_names_its_line(case: str) -> None:
+def test_what_only_a_gpu_has_names_its_line(case):
     text, said = GPU_ONLY[case]
     with pytest.raises(CompileError, match=said) as caught:
         load(text)
@@ -429,7 +427,7 @@ PORTABLE = {
 }
 
 
-def test_portable_code_runs_on_the_cpu() -> None:
+def test_portable_code_runs_on_the_cpu():
     module = load(kernels_of(PORTABLE.values()))
     for number, case in enumerate(PORTABLE):
         x = torch.zeros(1)
@@ -437,14 +435,14 @@ def test_portable_code_runs_on_the_cpu() -> None:
         assert x.item() == 2, case
 
 
-def test_a_failed_assertion_of_libcxx_ends_the_launch() -> None:
+def test_a_failed_assertion_of_libcxx_ends_the_launch():
     """C's function would end the process."""
     text = "#include <cuda/std/type_traits>\n" + K + ' __assert_fail("x", "f.h", 3, "k");\n}'
     with pytest.raises(RuntimeError, match=r"f\.h:3: assertion `x` failed in block \(0, 0, 0\), thread \(0, 0, 0\)"):
         load(text, gpu_check=False).k[1, 1](torch.zeros(1))
 
 
-def test_a_users_own_mistake_is_the_compilers() -> None:
+def test_a_users_own_mistake_is_the_compilers():
     with pytest.raises(CompileError, match=r"m\.cu:2: .y. was not declared in this scope") as caught:
         load(K + " y[0] = 1;\n}")
     assert "GPU only" not in str(caught.value)
@@ -482,7 +480,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_an_error_of_a_thread_ends_the_launch(case: str) -> None:
+def test_an_error_of_a_thread_ends_the_launch(case):
     module = load(GROUPS + kernels_of(body for body, _ in ENDS.values()))
     function = module[f"k{list(ENDS).index(case)}"]
     with pytest.raises(RuntimeError, match=ENDS[case][1]):
@@ -491,7 +489,7 @@ def test_an_error_of_a_thread_ends_the_launch(case: str) -> None:
         function[1, 1](torch.tensor([1.0]))  # and goes on
 
 
-def test_printf_comes_in_order(capfd: pytest.CaptureFixture[str]) -> None:
+def test_printf_comes_in_order(capfd):
     module = load('__global__ void k(int n) { printf("%d of %d\\n", threadIdx.x, n); }')
     os.write(1, b"before\n")
     module.k[1, 2](7)

@@ -1,7 +1,5 @@
 """Kernels on the CPU whose threads never wait and which run as plain loops, beside one that waits."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess
@@ -119,7 +117,7 @@ def mod() -> jitload.Module:
 
 @pytest.mark.parametrize("n", [1, 255, 256, 8191, 70_001])
 @pytest.mark.parametrize("name", LINEAR)
-def test_elementwise_kernels_of_any_form_and_size(mod: jitload.Module, name: str, n: int) -> None:
+def test_elementwise_kernels_of_any_form_and_size(mod, name, n):
     x, y = torch.rand(n), torch.rand(n)  # each begins where float4 may
     z = torch.full((n + 64,), -1.0)
     getattr(mod, name)(x, y, z)
@@ -128,7 +126,7 @@ def test_elementwise_kernels_of_any_form_and_size(mod: jitload.Module, name: str
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_one_tensor_for_all(mod: jitload.Module, name: str) -> None:
+def test_one_tensor_for_all(mod, name):
     x = torch.rand(5003)
     twice = x * 2
     getattr(mod, name)(x, x, x)
@@ -136,7 +134,7 @@ def test_one_tensor_for_all(mod: jitload.Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (9, 33), (100, 257), (300, 31)])
-def test_two_dimensions(mod: jitload.Module, shape: tuple[int, int]) -> None:
+def test_two_dimensions(mod, shape):
     x, y = torch.rand(2, *shape)
     z = torch.zeros(shape)
     mod.in_two(x, y, z)
@@ -147,21 +145,21 @@ def test_two_dimensions(mod: jitload.Module, shape: tuple[int, int]) -> None:
     ("name", "dtype"),
     [("float", "float32"), ("double", "float64"), ("int", "int32"), ("bytes", "uint8"), ("longs", "int64")],
 )
-def test_loops_over_elements_of_any_type(mod: jitload.Module, name: str, dtype: str) -> None:
+def test_loops_over_elements_of_any_type(mod, name, dtype):
     x, y = (np.random.default_rng(seed).integers(0, 100, 10_007).astype(dtype) for seed in (1, 2))
     z = np.zeros_like(x)
     getattr(mod, f"any_{name}")(x, y, z)
     assert (z == x + y).all()
 
 
-def test_indices_as_values(mod: jitload.Module) -> None:
+def test_indices_as_values(mod):
     out = np.zeros((2, 3, 2, 3, 5, 4), np.int32)
     mod.places(out)
     for (by, bx, z, y, x), found in zip(np.ndindex(out.shape[:-1]), out.reshape(-1, 4), strict=True):
         assert tuple(found) == (x, y, z, bx), by
 
 
-def test_indices_wrap_as_on_a_gpu(mod: jitload.Module) -> None:
+def test_indices_wrap_as_on_a_gpu(mod):
     n = 70_144
     narrow, wide, product = np.zeros(n, np.uint64), np.zeros(n, np.int64), np.zeros(n, np.uint32)
     mod.wrapping(narrow, wide, product)
@@ -175,14 +173,14 @@ def test_indices_wrap_as_on_a_gpu(mod: jitload.Module) -> None:
     np.testing.assert_array_equal(product, np.where(is_negative, word * word * word * np.uint32(2654435761), 0))
 
 
-def test_more_blocks_than_the_loops_take(mod: jitload.Module) -> None:
+def test_more_blocks_than_the_loops_take(mod):
     out = np.zeros((1 << 21) + 5, np.uint8)
     mod.mark(out)
     assert (out == 1 + (np.arange(out.size) & 3)).all()
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of instructions are those of x86-64")
-def test_indices_stay_in_registers(mod: jitload.Module) -> None:
+def test_indices_stay_in_registers(mod):
     """A kernel that waits must not make the others of its source store their indices, in loops without vectors."""
     options = {"arch": "cpu", "extra_cflags": OPTIMIZED}
     library = jitload.build_inline("loops", cuda_sources=SOURCE, functions=FUNCTIONS, **options)  # that of `mod`

@@ -1,7 +1,5 @@
 """Functions of float that jitload computes itself on the CPU: errors, special values and rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,13 +84,13 @@ def worst(mod: jitload.Module, name: str, bits: Array) -> float:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_errors_are_as_small_as_cuda_says(mod: jitload.Module, name: str) -> None:
+def test_errors_are_as_small_as_cuda_says(mod, name):
     assert worst(mod, name, np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)) <= FUNCTIONS[name][1]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_errors_over_all_floats(mod: jitload.Module, name: str) -> None:
+def test_errors_over_all_floats(mod, name):
     chunk = 1 << 22
     for start in range(0, 1 << 32, chunk):
         assert (
@@ -101,7 +99,7 @@ def test_errors_over_all_floats(mod: jitload.Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_special_values_have_the_results_of_c(mod: jitload.Module, name: str) -> None:
+def test_special_values_have_the_results_of_c(mod, name):
     x = np.array([*SPECIAL[name][0], NONE] * 5, np.float32)  # in vectors, and in what is left of them
     expected = np.array([*SPECIAL[name][1], NONE] * 5, np.float32)
     found = call(mod, name, x)
@@ -111,26 +109,24 @@ def test_special_values_have_the_results_of_c(mod: jitload.Module, name: str) ->
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_other_names_are_the_same_function(mod: jitload.Module, name: str) -> None:
+def test_other_names_are_the_same_function(mod, name):
     x = np.linspace(-100, 100, 10_001, dtype=np.float32)
     np.testing.assert_array_equal(call(mod, name, x), call(mod, OTHER_NAMES[name], x))
 
 
-def test_the_same_numbers_one_by_one_and_in_vectors(mod: jitload.Module) -> None:
+def test_the_same_numbers_one_by_one_and_in_vectors(mod):
     x = np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32).view(np.float32)
     for name in FUNCTIONS:
         np.testing.assert_array_equal(call(mod, name, x, "w"), call(mod, name, x))
 
 
-def test_exact_where_the_compiler_contracts(native: jitload.Module) -> None:
+def test_exact_where_the_compiler_contracts(native):
     """With `-march=native` a product and a sum are one operation; the errors stay within their limits."""
     for name, (_, most) in FUNCTIONS.items():
         assert worst(native, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
 
 
-def test_a_product_and_a_sum_are_rounded_once_where_the_options_allow(
-    mod: jitload.Module, native: jitload.Module
-) -> None:
+def test_a_product_and_a_sum_are_rounded_once_where_the_options_allow(mod, native):
     words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
     off = load((), flags=["-march=native", "-ffp-contract=off"])
     for module, contracts in ((mod, False), (native, "fma" in words), (off, False)):

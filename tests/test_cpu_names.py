@@ -1,7 +1,5 @@
 """Kernels and variables on the CPU may have any name that CUDA allows, and messages about them."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -22,7 +20,7 @@ extern "C" __global__ void {}(int* x) {{
 """
 
 
-def test_names_of_libc_and_of_the_runtime() -> None:
+def test_names_of_libc_and_of_the_runtime():
     """The runtime keeps calling libc's functions, and the kernels keep their names."""
     text = "__device__ int stderror = 7, timezone = 8;\n" + "".join(map(KERNEL.format, (*LIBC, *OWN)))
     mod = jitload.load_inline("names", cuda_sources=text, arch="cpu")
@@ -47,7 +45,7 @@ extern "C" __global__ void {}(float* x, int n) {{
 """
 
 
-def test_names_of_functions_that_headers_declare() -> None:
+def test_names_of_functions_that_headers_declare():
     """The kernels overload the functions, which keep working in kernels."""
     block = """extern "C" {
     __device__ float two() { return 2; }
@@ -63,7 +61,7 @@ def test_names_of_functions_that_headers_declare() -> None:
         assert (x == 3).all(), name
 
 
-def test_types_that_headers_of_c_declare() -> None:
+def test_types_that_headers_of_c_declare():
     """A source may declare them differently, and jitload's functions keep working."""
     text = """
     typedef long long ssize_t;
@@ -84,7 +82,7 @@ def test_types_that_headers_of_c_declare() -> None:
 
 
 @pytest.mark.parametrize(("arch", "name"), [("cpu", "main"), ("sm_90", "memcpy")])
-def test_a_name_that_cannot_be_had(arch: str, name: str) -> None:
+def test_a_name_that_cannot_be_had(arch, name):
     text = f'extern "C" __global__ void {name}(float* x, int n) {{ x[0] = n; }}'
     with pytest.raises(jitload.JitLoadError, match=rf"(?s){name}.*name"):
         jitload.build_inline("taken", cuda_sources=text, arch=arch)
@@ -105,19 +103,19 @@ def test_a_name_that_cannot_be_had(arch: str, name: str) -> None:
         ),
     ],
 )
-def test_messages_without_the_check_for_gpus(text: str, message: str) -> None:
+def test_messages_without_the_check_for_gpus(text, message):
     with pytest.raises(CompileError, match=message):
         jitload.load_inline("m", cuda_sources=text, arch="cpu", gpu_check=False)
 
 
-def test_a_message_shows_the_line_with_a_caret() -> None:
+def test_a_message_shows_the_line_with_a_caret():
     text = "__global__ void k(int* x) {\n  int y = 1;\n  x[0] = y + z;\n}\n"
     with pytest.raises(CompileError) as caught:
         jitload.load_inline("caret", cuda_sources=text, arch="cpu", gpu_check=False)
     assert "    3 |   x[0] = y + z;\n      |              ^" in caught.value.log
 
 
-def test_a_kernel_that_cannot_be_named_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_that_cannot_be_named_is_reported(caplog):
     """libstdc++'s demangler rejects symbols of more than about a thousand characters."""
     names = [f"{'long' * 15}{number}" for number in range(30)]
     text = "".join(f"struct {name} {{}};\n" for name in names) + (
@@ -132,7 +130,7 @@ def test_a_kernel_that_cannot_be_named_is_reported(caplog: pytest.LogCaptureFixt
     assert caplog.text.count("is left out, because its name cannot be read; name it in functions=") == 1
 
 
-def test_kernels_that_overload_functions_of_cuda() -> None:
+def test_kernels_that_overload_functions_of_cuda():
     """Kernels that are not `extern "C"` may share a name with a function, as on a GPU."""
     names = ("max", "clock", "norm", "log")
     text = "".join(f"__global__ void {name}(float* x, int n) {{ x[0] = n; }}\n" for name in names)
@@ -144,7 +142,7 @@ def test_kernels_that_overload_functions_of_cuda() -> None:
         assert x[0] == number + 1, name
 
 
-def test_a_source_may_define_atomics_that_old_gpus_lack() -> None:
+def test_a_source_may_define_atomics_that_old_gpus_lack():
     """CUDA's programming guide defines an atomicAdd for doubles under this condition."""
     text = """
     #if __CUDA_ARCH__ < 600

@@ -1,7 +1,5 @@
 """Sanitizers for kernels on the CPU: each error names the kernel, block, thread and line."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 

@@ -1,7 +1,5 @@
 """Warp operations on the CPU: every shuffle at every distance, and votes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -49,9 +47,7 @@ def source_lanes(by: int, width: int) -> list[list[int]]:
 @pytest.mark.parametrize("threads", [32, 96])
 @pytest.mark.parametrize("width", [32, 8])
 @pytest.mark.parametrize("number", range(len(TYPES)))
-def test_every_shuffle_reads_from_the_lane_that_a_gpu_reads_from(
-    module: jitload.Module, number: int, width: int, threads: int
-) -> None:
+def test_every_shuffle_reads_from_the_lane_that_a_gpu_reads_from(module, number, width, threads):
     x = np.random.default_rng(0).integers(1, 1 << 30, 2 * threads).astype(list(TYPES.values())[number])
     y = np.zeros((2, FARTHEST, 4, threads), x.dtype)
     module[f"k{number}"][2, threads](x, y, width)
@@ -62,12 +58,12 @@ def test_every_shuffle_reads_from_the_lane_that_a_gpu_reads_from(
 
 
 @pytest.mark.parametrize("name", VOTES)
-def test_a_vote_whose_mask_lacks_the_caller_names_the_function(module: jitload.Module, name: str) -> None:
+def test_a_vote_whose_mask_lacks_the_caller_names_the_function(module, name):
     with pytest.raises(RuntimeError, match=rf"{name}\(\) with mask 0x00000001, which lacks lane 1"):
         module[f"lacks{name}"][1, 4](np.zeros(1, np.int32))
 
 
-def test_uni_tells_whether_lanes_agree(module: jitload.Module) -> None:
+def test_uni_tells_whether_lanes_agree(module):
     for first, others in ((0, 0), (1, 1), (2, 1), (0, 1), (1, 0)):
         x, y = np.full(32, others, np.int32), np.full(32, 7, np.int32)
         x[0] = first

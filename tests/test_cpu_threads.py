@@ -1,11 +1,8 @@
 """Ctrl-C and a limit of time end any kernel on the CPU, nothing is left of it; the threads that run grids."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,7 +87,7 @@ def path() -> str:
     return jitload.build_inline("interrupted", cuda_sources=SOURCE, arch="cpu")
 
 
-def test_any_kernel_ends_and_the_next_one_works(path: str) -> None:
+def test_any_kernel_ends_and_the_next_one_works(path):
     program = f"""{PRELUDE}
 kernels = [("loop", (1, 1)), ("loop", (64, 32)), ("late", (64, 1)), ("barriers", (1, 64)), ("barriers", (16, 64)),
            ("alone", (1, 64)), ("allocates", (1, 1)), ("allocates", (8, 1)), ("divides", (1, 1)),
@@ -111,7 +108,7 @@ print(tasks() - before[0], abs(mappings() - before[1]) < 10)
     assert run_python(program, path) == "0 True\n"
 
 
-def test_a_handler_that_does_not_raise(path: str) -> None:
+def test_a_handler_that_does_not_raise(path):
     """It runs within a second, on the thread's own stack, and the kernel goes on with the registers that it had."""
     program = f"""{PRELUDE}
 seen = []
@@ -133,7 +130,7 @@ print(seen)
     assert run_python(program, path) == f"{[500, refused]}\n"
 
 
-def test_a_block_that_fails_ends_those_that_do_not_end(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_fails_ends_those_that_do_not_end(path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
     program = f"""{PRELUDE}
 try:
@@ -144,7 +141,7 @@ except RuntimeError as error:
     assert run_python(program, path) == "True\n"
 
 
-def test_any_kernel_ends_at_the_limit_of_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_kernel_ends_at_the_limit_of_time(path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CPU_TIMEOUT", "0.1")
     monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
     program = f"""{PRELUDE}
@@ -168,7 +165,7 @@ print(x[3])
     assert run_python(program, path) == "10000\n"
 
 
-def test_a_limit_that_is_not_a_number_of_seconds_is_refused(path: str) -> None:
+def test_a_limit_that_is_not_a_number_of_seconds_is_refused(path):
     program = f"""{PRELUDE}
 os.environ["JITLOAD_CPU_TIMEOUT"] = "soon"
 try:
@@ -179,7 +176,7 @@ except RuntimeError as error:
     assert run_python(program, path) == "JITLOAD_CPU_TIMEOUT must be a number of seconds above 0, such as 2.5\n"
 
 
-def test_an_invalid_address_is_reported_before_the_process_ends(path: str) -> None:
+def test_an_invalid_address_is_reported_before_the_process_ends(path):
     """Also where Python's own handler comes next, as in a notebook."""
     program = f"""{PRELUDE}
 import faulthandler
@@ -209,7 +206,7 @@ for kernel, (x, offset, number) in cases:
     assert run_python(program, path).splitlines() == [f"True True {said.format(*kernel)}" for kernel in kernels]
 
 
-def test_denormals_stay_as_the_program_wants_them(path: str) -> None:
+def test_denormals_stay_as_the_program_wants_them(path):
     """A signal handler begins with the processor's defaults, and the kernel is left from one."""
 
     def handler(*_: object) -> None:
@@ -231,7 +228,7 @@ def test_denormals_stay_as_the_program_wants_them(path: str) -> None:
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_thread_with_a_small_stack(path: str) -> None:
+def test_a_thread_with_a_small_stack(path):
     """A GPU gives each thread 512 KiB of local memory at most; kernels have stacks of their own."""
     x = np.zeros(4, np.float32)
     previous = threading.stack_size(64 << 10)
@@ -244,7 +241,7 @@ def test_a_thread_with_a_small_stack(path: str) -> None:
     assert x.tolist() == [131071, 131071, 0, 0]
 
 
-def test_more_local_memory_than_a_fiber_has(path: str) -> None:
+def test_more_local_memory_than_a_fiber_has(path):
     mod = jitload.load_module(path)
     x = np.zeros(4, np.uint32)
     for _ in range(2):
@@ -259,7 +256,7 @@ def test_more_local_memory_than_a_fiber_has(path: str) -> None:
 # ---- the pool of threads ---------------------------------------------------------------------------------------------
 
 
-def test_a_small_grid_of_long_blocks_is_shared(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_grid_of_long_blocks_is_shared(path, monkeypatch):
     """Sixteen threads in all, but each takes long: found when the first block took long."""
     monkeypatch.setenv("JITLOAD_CPU_THREADS", "3")
     program = f"""{PRELUDE}
@@ -273,7 +270,7 @@ print(tasks() - before)
     assert run_python(program, path) == "3 True\n3\n"  # two that help, and one that watches for Ctrl-C
 
 
-def test_threads_that_end_leave_no_stacks(path: str) -> None:
+def test_threads_that_end_leave_no_stacks(path):
     program = f"""{PRELUDE}
 def work(): mod.meets[1, 1024](np.zeros(320, np.uint32), 2)
 def size(): return int(open("/proc/self/statm").read().split()[0]) >> 8
@@ -300,9 +297,7 @@ int madvise(void* at, unsigned long size, int advice) {
 """
 
 
-def test_stacks_do_not_use_up_the_mappings_of_a_process(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stacks_do_not_use_up_the_mappings_of_a_process(path, tmp_path, monkeypatch):
     """Before Linux 6.13 each guarded stack takes two of 65,530: forty threads of 1,024 fibers would take them all."""
     (tmp_path / "old.c").write_text(OLD_LINUX)
     library = tmp_path / "old.so"

@@ -1,7 +1,5 @@
 """Threads and blocks on the CPU that wait for each other, at barriers and through memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -58,7 +56,7 @@ extern "C" __global__ void chain(int* x) { /* a block waits for an earlier one, 
     ],
     ids=["atomics", "volatile"],
 )
-def test_threads_that_wait_for_each_other(text: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_wait_for_each_other(text, names, monkeypatch):
     """In a process whose pool has two threads, so that blocks wait for each other, too."""
     text += "".join(HALF_SPINS.format(name, SPINS[name]) for name in names if name in SPINS)
     path = jitload.build_inline("waits", cuda_sources=text, arch="cpu", extra_cflags=OPTIMIZED)
@@ -98,7 +96,7 @@ __global__ void changes(int* x, float* f, unsigned long long* u) {
 """
 
 
-def test_atomics_with_an_order() -> None:
+def test_atomics_with_an_order():
     module = jitload.load_inline("m", cuda_sources=NV_ATOMICS, arch="cpu")
     x, f, u = np.zeros(8, np.int32), np.ones(1, np.float32), np.ones(1, np.uint64)
     module.waits[1, 64](x)
@@ -187,13 +185,13 @@ def mixed_by_hand() -> np.ndarray:
     return np.where(lives[:, None], np.stack([values, votes, np.full(1024, total)], 1), -1)
 
 
-def test_threads_that_wait_for_each_other_in_many_ways(meeting: jitload.Module) -> None:
+def test_threads_that_wait_for_each_other_in_many_ways(meeting):
     out = np.full((1024, 3), -1, np.int32)
     meeting.mixed(out)
     assert (out == mixed_by_hand()).all()
 
 
-def test_atomics_in_shared_memory_are_those_of_global_memory(meeting: jitload.Module) -> None:
+def test_atomics_in_shared_memory_are_those_of_global_memory(meeting):
     kinds = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
     found = []
     for is_own in (0, 1):
@@ -210,7 +208,7 @@ def test_atomics_in_shared_memory_are_those_of_global_memory(meeting: jitload.Mo
     assert (f[0], d[0], i[10]) == (19903, 19903, 3 - 19900)
 
 
-def test_a_barrier_that_can_never_complete(meeting: jitload.Module) -> None:
+def test_a_barrier_that_can_never_complete(meeting):
     said = (
         r"stuck\(\): a barrier can never complete: 60 threads, \(4, 0, 0\) first, wait at __syncthreads\(\) and "
         r"1 thread, \(1, 0, 0\) first, waits at __shfl_sync\(\) for lanes of the mask "
@@ -235,7 +233,7 @@ extern "C" __global__ void k(int* x) {
 }"""
 
 
-def test_lanes_that_must_run_in_step_are_refused() -> None:
+def test_lanes_that_must_run_in_step_are_refused():
     with pytest.raises(CompileError, match=r"steps\.cu:5: GPU only: lanes of a warp .* write __syncwarp\(\) .* of s\n"):
         jitload.load_inline("steps", cuda_sources=STEPS % "", arch="cpu")
     mod = jitload.load_inline("steps", cuda_sources=STEPS % " __syncwarp();", arch="cpu")

@@ -1,7 +1,5 @@
 """CUDA's libraries in C++: their headers are found in wheels, and they are linked when they are called."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path
@@ -70,7 +68,7 @@ def nvcc(tmp_path: Path, major: int = 13) -> Nvcc:
     )
 
 
-def test_the_cutlass_in_use_is_the_chosen_one_or_the_newest_in_a_wheel(wheels: Path, tmp_path: Path):
+def test_the_cutlass_in_use_is_the_chosen_one_or_the_newest_in_a_wheel(wheels, tmp_path):
     in_wheel = wheels / "cutlass_library/source"
     assert str(cutlass.find_cutlass()) == f"4, {in_wheel}"
     header = tmp_path / "include/cutlass/version.h"
@@ -82,7 +80,7 @@ def test_the_cutlass_in_use_is_the_chosen_one_or_the_newest_in_a_wheel(wheels: P
         cutlass.find_cutlass(str(header))
 
 
-def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels: Path, tmp_path: Path):
+def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels, tmp_path):
     other = tmp_path / "libcurand.so.10"
     make_library(other, "curandGetVersion", 100)
     ctypes.CDLL(str(other))  # as torch has loaded its own
@@ -93,7 +91,7 @@ def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels: Path
     assert module.random_numbers(1) == 110
 
 
-def test_only_directories_that_exist_and_fit_the_release_are_searched(wheels: Path, tmp_path: Path):
+def test_only_directories_that_exist_and_fit_the_release_are_searched(wheels, tmp_path):
     nvidia, cutlass = wheels / "nvidia", wheels / "cutlass_library" / "source" / "include"
     assert library_include_dirs(nvcc(tmp_path)) == (nvidia / "cu13/include", nvidia / "cudnn/include", cutlass)
     assert library_include_dirs(nvcc(tmp_path, 12)) == (nvidia / "cudnn/include", cutlass)
@@ -101,7 +99,7 @@ def test_only_directories_that_exist_and_fit_the_release_are_searched(wheels: Pa
     assert library_include_dirs(beside) == (nvidia / "cudnn/include", cutlass)
 
 
-def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels: Path, tmp_path: Path):
+def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels, tmp_path):
     make_library(tmp_path / "lib64" / "libcusparse.so", "cusparseCreate", 1)
     path = tmp_path / "lib64" / "libcusparse.so"
     undefined = ["cusparseCreate", "cublasLtCreate", "malloc"]
@@ -136,7 +134,7 @@ def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels: Pat
         ("x.cpp:1:10: error: cannot convert \u2018int\u2019 to \u2018cublasHandle_t\u2019", ""),
     ],
 )
-def test_what_is_missing_is_named_with_its_wheel(line: str, hint: str):
+def test_what_is_missing_is_named_with_its_wheel(line, hint):
     assert hint in library_hint(line, 13)
     assert bool(library_hint(line, 13)) is bool(hint)
 
@@ -149,7 +147,7 @@ def test_wheels_have_other_names_for_cuda_12():
     assert [library_wheel(name, 13) for name in ("cublasLt", "nccl")] == ["nvidia-cublas", "nvidia-nccl-cu13"]
 
 
-def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch: pytest.MonkeyPatch):
+def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch):
     monkeypatch.setattr(libraries, "package_dirs", lambda name: [])
     with pytest.raises(
         CompileError, match=r"(?m)nccl\.h was not found; the headers come with: pip install nvidia-nccl-cu13$"

@@ -1,7 +1,5 @@
 """Mangled names: what is read from them, and the error for names that the demangler refuses."""
 
-from __future__ import annotations
-
 import pytest
 from builds import ARCH, build, kernel, load, message
 
@@ -11,7 +9,7 @@ from jitload.errors import SignatureError
 from jitload.signature.demangle import demangle, name_in
 
 
-def test_demangling() -> None:
+def test_demangling():
     assert demangle("_Z5scalePfi") == "scale(float*, int)"
     assert demangle("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPNS_2ASE") == "an(AS*)"
     assert demangle("_ZN29_INTERNAL_00000000_4_k_cu_big31_GLOBAL__N__00000000_4_k_cu_big4anonE") == "anon"

@@ -1,7 +1,5 @@
 """CUTLASS, CUB and cuRAND in kernels."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 import torch
 
 import jitload
-from jitload.cuda.job import NvrtcJob
 from jitload.errors import CompileError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import cutlass
@@ -53,11 +50,11 @@ def constant(source: str, **options: object) -> int:
     return int(line.rstrip(";").split()[-1])
 
 
-def test_the_newest_cutlass_in_a_wheel_is_found(wheels: Path):
+def test_the_newest_cutlass_in_a_wheel_is_found(wheels):
     assert constant(KERNEL) == 20
 
 
-def test_the_user_chooses_another_cutlass(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_user_chooses_another_cutlass(wheels, monkeypatch):
     make_cutlass(wheels / "mine", 7)
     assert constant(KERNEL, extra_include_paths=[wheels / "cutlass_library/source/include"]) == 4
     monkeypatch.setenv("JITLOAD_CUTLASS", str(wheels / "mine"))
@@ -69,7 +66,7 @@ def test_the_user_chooses_another_cutlass(wheels: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("quotes", ["<>", '""'])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0)])
-def test_cutlass_and_the_math_header_declare_the_same_names(tmp_path: Path, order: tuple[int, ...], quotes: str):
+def test_cutlass_and_the_math_header_declare_the_same_names(tmp_path, order, quotes):
     names = [f"FP_{name}" for name in ("NAN", "INFINITE", "ZERO", "SUBNORMAL", "NORMAL")]
     rows = ",\n".join(f"{name} =\n#define {name} {number}\n{name}" for number, name in enumerate(names))
     (tmp_path / "cutlass/platform").mkdir(parents=True)
@@ -82,13 +79,13 @@ def test_cutlass_and_the_math_header_declare_the_same_names(tmp_path: Path, orde
     assert constant(source, extra_include_paths=[tmp_path]) == 43210
 
 
-def test_kernels_call_functions_of_headers_that_lack_device(tmp_path: Path):
+def test_kernels_call_functions_of_headers_that_lack_device(tmp_path):
     (tmp_path / "sizes.h").write_text("constexpr int width() { return 33; }\n")
     source = '#include "sizes.h"\n__global__ void k(int* x) { *x = width(); }'
     assert constant(source, extra_include_paths=[tmp_path]) == 33
 
 
-def test_nvrtc_runs_once_for_headers_that_include_cutlass(tmp_path: Path, nvrtc_runs: list[NvrtcJob]):
+def test_nvrtc_runs_once_for_headers_that_include_cutlass(tmp_path, nvrtc_runs):
     (tmp_path / "cutlass").mkdir()
     (tmp_path / "cutlass/size.h").write_text("constexpr int width() { return 33; }\n")
     (tmp_path / "gemm.cuh").write_text(
@@ -100,7 +97,7 @@ def test_nvrtc_runs_once_for_headers_that_include_cutlass(tmp_path: Path, nvrtc_
     assert len(nvrtc_runs) == 1
 
 
-def test_complex_numbers_of_thrust(nvrtc_runs: list[NvrtcJob]):
+def test_complex_numbers_of_thrust(nvrtc_runs):
     version = re.compile(r"#define CCCL_VERSION (\d+)")
     texts = (path / "cuda/std/__cccl/version.h" for path in find_cuda_toolchain(read_settings()).include_dirs)
     if not any(int(version.search(path.read_text())[1]) >= 3002000 for path in texts if path.is_file()):
@@ -111,7 +108,7 @@ def test_complex_numbers_of_thrust(nvrtc_runs: list[NvrtcJob]):
     assert len(nvrtc_runs) == 1
 
 
-def test_headers_of_thrust_with_only_macros_on_the_cpu(tmp_path: Path):
+def test_headers_of_thrust_with_only_macros_on_the_cpu(tmp_path):
     """CuPy's complex.cuh includes them."""
     if not has_header("thrust/version.h"):
         pytest.skip("Thrust is not installed")
@@ -155,7 +152,7 @@ def test_the_header_of_all_of_cub_compiles_for_kernels():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_header("cub/cub.cuh"), reason="needs the headers of CCCL")
-def test_a_block_sorts_with_the_header_of_all_of_cub(gpu: None):
+def test_a_block_sorts_with_the_header_of_all_of_cub(gpu):
     module = jitload.load_inline("sort", cuda_sources=SORT)
     x = torch.randint(-1000, 1000, (512,), dtype=torch.int32, device="cuda")
     results, total = torch.zeros_like(x), torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -198,14 +195,14 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
 
 @pytest.mark.skipif(HAS_CURAND, reason="cuRAND is installed")
 @pytest.mark.parametrize("arch", ["sm_90", "cpu"])
-def test_the_package_to_install_is_named(arch: str) -> None:
+def test_the_package_to_install_is_named(arch):
     with pytest.raises(CompileError, match="pip install nvidia-curand"):
         jitload.build_inline("draw", cuda_sources=SOURCE, arch=arch)
 
 
 @pytest.mark.skipif(not HAS_CURAND, reason="needs pip install nvidia-curand")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_random_numbers(device: str, request: pytest.FixtureRequest) -> None:
+def test_random_numbers(device, request):
     if device == "cuda":
         request.getfixturevalue("gpu")
     module = jitload.load_inline("draw", cuda_sources=SOURCE, arch="native" if device == "cuda" else "cpu")

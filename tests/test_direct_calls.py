@@ -13,7 +13,6 @@ import pytest
 import tvm_ffi
 from support.arrays import DLTensor
 from support.calls import fresh
-from support.driver import StubDriver
 
 import jitload
 from jitload.loader.direct_calls import (
@@ -114,13 +113,13 @@ def torch_module(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return fresh(path)
 
 
-def test_torch_has_what_this_needs() -> None:
+def test_torch_has_what_this_needs():
     """CI's torch has the exchange table, so that the type is tested there, too."""
     assert torch_exchange() is not None
     assert direct_type() is not None
 
 
-def test_a_launch(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_launch(module, stub_driver):
     x, y = Array(device=1), Array(device=1)
     assert module.add(x, y, 7) is None
     (launch,) = stub_driver.launches()
@@ -129,7 +128,7 @@ def test_a_launch(module: jitload.Module, stub_driver: StubDriver) -> None:
     assert launch.params == b"".join(value.to_bytes(8, "little") for value in pointers) + (7).to_bytes(4, "little")
 
 
-def test_the_configured_form_and_its_stream(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_configured_form_and_its_stream(module, stub_driver):
     x, y = Array(), Array()
     held = module.add[(2, 3), 4, 0, 0x77]
     held(x, y, 7)
@@ -140,7 +139,7 @@ def test_the_configured_form_and_its_stream(module: jitload.Module, stub_driver:
 
 
 @pytest.mark.parametrize("keeps_gil", [True, False])
-def test_scalars(module: jitload.Module, stub_driver: StubDriver, *, keeps_gil: bool) -> None:
+def test_scalars(module, stub_driver, *, keeps_gil):
     module.scalars.release_gil = not keeps_gil
     assert module.scalars.release_gil is not keeps_gil
     module.scalars(-5, 2.5, True)
@@ -151,7 +150,7 @@ def test_scalars(module: jitload.Module, stub_driver: StubDriver, *, keeps_gil: 
     assert second[16:] == b"\0"
 
 
-def test_arguments_of_other_types_go_through_tvm_ffi(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_of_other_types_go_through_tvm_ffi(module, stub_driver):
     with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got str"):
         module.add("x", Array(), 1)
     with pytest.raises(ValueError, match="beyond 64 bits"):
@@ -159,7 +158,7 @@ def test_arguments_of_other_types_go_through_tvm_ffi(module: jitload.Module, stu
     assert stub_driver.launches() == []
 
 
-def test_a_tensor_that_cannot_be_read_is_named(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_tensor_that_cannot_be_read_is_named(module, stub_driver):
     for arguments in ((Array(), Array(is_broken=True), 1), (Array(), Array(is_broken=True), "one")):
         with pytest.raises(TypeError, match=r"add\(\): argument 'y' must be a float32 CUDA tensor, got a broken array"):
             module.add(*arguments)
@@ -171,7 +170,7 @@ def test_a_tensor_that_cannot_be_read_is_named(module: jitload.Module, stub_driv
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of kinds of tensors that come and go
-def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -> None:
+def test_the_tensors_of_torch_that_have_no_array(torch_module):
     torch = pytest.importorskip("torch")
     kinds = {
         "a meta tensor": torch.zeros(4, device="meta"),
@@ -195,7 +194,7 @@ def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of complex numbers in half precision
-def test_lazy_tensors_are_refused_whatever_their_layout(torch_module: jitload.Module) -> None:
+def test_lazy_tensors_are_refused_whatever_their_layout(torch_module):
     torch = pytest.importorskip("torch")
     x, z = torch.ones(4), torch.ones(4, dtype=torch.complex64)
     negated = torch._neg_view(x)
@@ -220,9 +219,7 @@ def test_lazy_tensors_are_refused_whatever_their_layout(torch_module: jitload.Mo
             call(plain, x, 1)
 
 
-def test_a_tensor_of_an_unknown_layout_is_asked_for_pending_operations(
-    module: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_a_tensor_of_an_unknown_layout_is_asked_for_pending_operations(module, stub_driver):
     assert find_dispatch_keys(object()) == bytes(24)
     negated = Array()
     module.add(negated, negated, 1)
@@ -234,7 +231,7 @@ def test_a_tensor_of_an_unknown_layout_is_asked_for_pending_operations(
     assert len(stub_driver.launches()) == 1
 
 
-def test_a_tensor_without_memory_is_refused(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_tensor_without_memory_is_refused(module, stub_driver):
     fake, empty = Array(), Array()
     fake.memory = empty.memory = (ctypes.c_float * 0).from_address(0)
     empty.shape[0] = 0
@@ -244,7 +241,7 @@ def test_a_tensor_without_memory_is_refused(module: jitload.Module, stub_driver:
     assert len(stub_driver.launches()) == 1
 
 
-def test_errors_are_raised_once(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_errors_are_raised_once(module, stub_driver):
     with pytest.raises(ValueError, match="'y' is on cuda:1, but 'x' is on cuda:0"):
         module.add(Array(), Array(device=1), 1)
     module.add(Array(), Array(), 1)
@@ -255,28 +252,28 @@ def test_errors_are_raised_once(module: jitload.Module, stub_driver: StubDriver)
     assert len(stub_driver.calls("cuLaunchKernel")) == 1
 
 
-def test_keywords_are_pointed_to_call(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_keywords_are_pointed_to_call(module, stub_driver):
     with pytest.raises(TypeError, match=r"add\(\) takes only positional arguments; pass keywords to add\.call\(…\)"):
         module.add(Array(), Array(), n=1)
     module.add.call(Array(), n=3, y=Array())
     assert stub_driver.launches()[0].grid == (3, 1, 1)
 
 
-def test_a_configuration_is_checked_whatever_came_before(module: jitload.Module) -> None:
+def test_a_configuration_is_checked_whatever_came_before(module):
     assert module.add[1, 256] is module.add[1, 256]
     for key in ((1.0, 256), (True, 256)):
         with pytest.raises(TypeError, match="grid must be an int"):
             module.add[key]
 
 
-def test_release_gil_reaches_configured_functions(module: jitload.Module) -> None:
+def test_release_gil_reaches_configured_functions(module):
     assert module.add[1, 1].release_gil
     module.add.release_gil = False
     assert not module.add[1, 1].release_gil
     module.add.release_gil = True
 
 
-def test_functions_are_collected(module: jitload.Module) -> None:
+def test_functions_are_collected(module):
     held = module.add[9, 9]
     gone = weakref.ref(held)
     assert gone() is held
@@ -286,7 +283,7 @@ def test_functions_are_collected(module: jitload.Module) -> None:
     assert gone() is None
 
 
-def test_arguments_are_not_kept(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_are_not_kept(module, stub_driver):
     x = Array()
     gone = weakref.ref(x)
     module.add(x, x, 1)

@@ -1,7 +1,5 @@
 """The modules that tvm-ffi has under `tvm_ffi.cpp`: names of dtypes in C++, and the loading functions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

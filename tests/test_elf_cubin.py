@@ -1,7 +1,5 @@
 """Cubins of several compilers are read, and everything else is refused by one clear error."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -20,7 +18,7 @@ CUBINS = {path.stem: path.read_bytes() for path in sorted(DATA.glob("image-*.cub
 NEWEST = CUBINS["image-13.0-sm_100f"]
 
 
-def test_there_are_cubins_of_each_layout() -> None:
+def test_there_are_cubins_of_each_layout():
     assert set(CUBINS) == {
         "image-12.4-sm_86",
         "image-12.4-sm_90a",
@@ -31,12 +29,12 @@ def test_there_are_cubins_of_each_layout() -> None:
 
 
 @pytest.mark.parametrize("name", CUBINS)
-def test_architecture_with_its_suffix(name: str) -> None:
+def test_architecture_with_its_suffix(name):
     assert read_image(CUBINS[name]).arch == name.rpartition("-")[2]
 
 
 @pytest.mark.parametrize("name", CUBINS)
-def test_kernels_and_parameters(name: str) -> None:
+def test_kernels_and_parameters(name):
     image = read_image(CUBINS[name])
     assert [kernel.symbol for kernel in image.kernels] == ["first", "_Z6secondPf", "_Z8instanceIfEvPT_", "nothing"]
     first, second, _, nothing = image.kernels
@@ -58,12 +56,12 @@ def test_kernels_and_parameters(name: str) -> None:
         ("image-13.0-sm_100f", [18, 8, 8, 4]),
     ],
 )
-def test_registers_are_those_of_cuobjdump(name: str, registers: list[int]) -> None:
+def test_registers_are_those_of_cuobjdump(name, registers):
     assert [kernel.registers for kernel in read_image(CUBINS[name]).kernels] == registers
 
 
 @pytest.mark.parametrize("name", CUBINS)
-def test_variables_have_names_and_sizes(name: str) -> None:
+def test_variables_have_names_and_sizes(name):
     assert sorted(demangle_variables(read_image(CUBINS[name]).variables), key=lambda variable: variable.name) == [
         Variable(name="factors", symbol="factors", size=24),
         Variable(name="ns::flag", symbol="_ZN2ns4flagE", size=1),
@@ -72,14 +70,14 @@ def test_variables_have_names_and_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"])
-def test_architectures_of_this_nvrtc(arch: str) -> None:
+def test_architectures_of_this_nvrtc(arch):
     answer = ask_nvrtc("__global__ void k() {}", [f"-arch={arch}"])
     if not answer.cubin:
         pytest.skip(f"this NVRTC does not know {arch}")
     assert read_image(answer.cubin).arch == arch
 
 
-def test_what_the_compiler_makes_by_itself_is_no_kernel_and_no_variable() -> None:
+def test_what_the_compiler_makes_by_itself_is_no_kernel_and_no_variable():
     source = """
     extern "C" __device__ int printf(const char*, ...);
     __device__ __noinline__ int helper(int n, int* p) {
@@ -151,25 +149,25 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_other_bytes_are_named(what: str) -> None:
+def test_other_bytes_are_named(what):
     data, message = FOREIGN[what]
     with pytest.raises(LoadError) as caught:
         read_image(data, name="'mine'")
     assert str(caught.value).startswith(f"'mine': {message}")
 
 
-def test_text_is_refused() -> None:
+def test_text_is_refused():
     with pytest.raises(LoadError, match="a cubin must be bytes, got str"):
         read_image("cubin")  # type: ignore[arg-type]
 
 
-def test_a_bytearray_is_read() -> None:
+def test_a_bytearray_is_read():
     assert read_image(bytearray(NEWEST)) == read_image(NEWEST)
 
 
 @given(st.sampled_from(sorted(CUBINS)), st.integers(0, 20000))
 @settings(max_examples=100, deadline=None)
-def test_a_cut_off_cubin_is_a_load_error(name: str, length: int) -> None:
+def test_a_cut_off_cubin_is_a_load_error(name, length):
     data = CUBINS[name]
     with pytest.raises(LoadError):
         read_image(data[: length % len(data)])
@@ -180,7 +178,7 @@ def test_a_cut_off_cubin_is_a_load_error(name: str, length: int) -> None:
     st.lists(st.tuples(st.integers(0, 20000), st.binary(min_size=1, max_size=8)), min_size=1, max_size=8),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_damaged_cubin_raises_nothing_else(name: str, patches: list[tuple[int, bytes]]) -> None:
+def test_a_damaged_cubin_raises_nothing_else(name, patches):
     data = bytearray(CUBINS[name])
     tables = len(data) - 3000  # what matters most is at the two ends
     for place, patch in patches:
@@ -191,7 +189,7 @@ def test_a_damaged_cubin_raises_nothing_else(name: str, patches: list[tuple[int,
 
 @given(st.binary(max_size=300))
 @settings(max_examples=200, deadline=None)
-def test_noise_after_a_good_header_raises_nothing_else(noise: bytes) -> None:
+def test_noise_after_a_good_header_raises_nothing_else(noise):
     _read_or_refuse(noise)
     _read_or_refuse(NEWEST[:64] + noise)
 

@@ -1,7 +1,5 @@
 """ELF files are read without copying them, and damage to them is named."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 from pathlib import Path
@@ -15,7 +13,7 @@ DATA = CUBIN.read_bytes()
 SECTION_TABLE = struct.unpack_from("<Q", DATA, 40)[0]
 
 
-def test_sections_are_views_of_the_file() -> None:
+def test_sections_are_views_of_the_file():
     """A hostile file whose sections all cover the whole file takes no more memory than the file itself."""
     names = b"\0"
     row = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 0, 1 << 20, 0, 0, 1, 0)
@@ -48,19 +46,19 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("offset", "patch", "message"), DAMAGE)
-def test_damage_is_named(offset: int, patch: bytes, message: str) -> None:
+def test_damage_is_named(offset, patch, message):
     data = DATA[:offset] + patch + DATA[offset + len(patch) :]
     with pytest.raises(ElfError, match=f"^{message}"):
         ElfFile(data)
 
 
 @pytest.mark.parametrize("length", [0, 5, 63])
-def test_a_file_shorter_than_its_header(length: int) -> None:
+def test_a_file_shorter_than_its_header(length):
     with pytest.raises(ElfError, match="it is cut off after 63 bytes" if length == 63 else "it begins with"):
         ElfFile(DATA[:length])
 
 
-def test_symbols_without_names_are_damage() -> None:
+def test_symbols_without_names_are_damage():
     table = next(index for index, section in enumerate(ElfFile(DATA).sections) if section.type == 2)
     link = SECTION_TABLE + 64 * table + 40
     for index in (0, table, 60_000):
@@ -68,7 +66,7 @@ def test_symbols_without_names_are_damage() -> None:
             ElfFile(DATA[:link] + struct.pack("<I", index) + DATA[link + 4 :]).symbols()
 
 
-def test_edited_symbols_are_all_that_changes() -> None:
+def test_edited_symbols_are_all_that_changes():
     assert edit_symbols(DATA, lambda symbol: symbol) == DATA
     edited = edit_symbols(DATA, lambda symbol: symbol._replace(value=symbol.value + 1))
     assert len(edited) == len(DATA)
@@ -76,7 +74,7 @@ def test_edited_symbols_are_all_that_changes() -> None:
     assert [symbol._replace(value=symbol.value - 1) for symbol in after] == before
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_what_is_written_is_read_again():
     file = ElfFile(DATA)
     again = ElfFile(write_elf(file.header._replace(segment_table=0, segment_count=0), file.sections))
     assert [section._replace(offset=0) for section in again.sections] == [
@@ -87,11 +85,11 @@ def test_what_is_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", DATA, DATA[:100]])
-def test_other_files_have_no_dynamic_symbols(data: bytes) -> None:
+def test_other_files_have_no_dynamic_symbols(data):
     assert read_dynamic_symbols(data) == ((), ())
 
 
-def test_dynamic_symbols_of_a_library() -> None:
+def test_dynamic_symbols_of_a_library():
     library = next(iter(sorted(Path("/lib").glob("*-linux-gnu/libm.so.6"))), None)
     if library is None:
         pytest.skip("there is no libm")

@@ -1,7 +1,5 @@
 """`python -m jitload.utils.embed_cubin`: object files that linkers, C, and both launcher headers understand."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil
@@ -9,12 +7,10 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray, tensor_of
-from support.driver import StubDriver
 from support.program import CUBIN
 from support.wrappers import find_cuda_headers, include_flags, load, run_compiler
 
@@ -79,7 +75,7 @@ def options(cubin: object, source: object, output: object, name: str = "k") -> l
 # ---- what the object has ---------------------------------------------------------------------------------------
 
 
-def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path: Path) -> None:
+def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path):
     source, output = compile_c(tmp_path, "k"), tmp_path / "new" / "dir" / "k.o"
     done = tool(*options(CUBIN, source, output))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Created {output}\n", "")
@@ -96,7 +92,7 @@ def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path: Pat
 
 
 @pytest.mark.parametrize("flags", [(), ("-fno-pic",), ("-g", "-O2", "-ffunction-sections"), ("-Wa,--noexecstack",)])
-def test_two_objects_of_one_name_are_linked_and_stay_apart(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_two_objects_of_one_name_are_linked_and_stay_apart(flags, tmp_path):
     """As they are, and merged by the linker, and stripped of their debug information."""
     first = compile_c(tmp_path, "k", flags=flags)
     second = tmp_path / "second.o"
@@ -118,7 +114,7 @@ def test_two_objects_of_one_name_are_linked_and_stay_apart(flags: tuple[str, ...
         assert done.stdout == f"{len(IMAGE)} {len(IMAGE) + 4}"
 
 
-def test_several_cubins_one_after_the_other(tmp_path: Path) -> None:
+def test_several_cubins_one_after_the_other(tmp_path):
     """And a fresh name in an object whose assembler left no note on the stack."""
     (tmp_path / "other.cubin").write_bytes(IMAGE + b"more")
     (tmp_path / "asm.s").write_text(".data\n.globl a\na: .quad __tvm_ffi__cubin_k\n")
@@ -138,7 +134,7 @@ def test_several_cubins_one_after_the_other(tmp_path: Path) -> None:
         embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
 
 
-def test_objects_of_clang(tmp_path: Path) -> None:
+def test_objects_of_clang(tmp_path):
     """Which have one table for all names, and one that names symbols by their numbers."""
     if not shutil.which("clang"):
         pytest.skip("clang is not installed")
@@ -150,7 +146,7 @@ def test_objects_of_clang(tmp_path: Path) -> None:
     assert embedded(link(tmp_path, tmp_path / "k.o"), "k")[1] == IMAGE + b"\0"
 
 
-def test_the_objects_of_upstreams_tool_do_the_same(tmp_path: Path) -> None:
+def test_the_objects_of_upstreams_tool_do_the_same(tmp_path):
     """What it makes and what we make go into one library."""
     if not shutil.which("objcopy"):
         pytest.skip("upstream's tool needs objcopy")
@@ -166,7 +162,7 @@ def test_the_objects_of_upstreams_tool_do_the_same(tmp_path: Path) -> None:
     assert embedded(library, "k")[1][:-1] == embedded(library, "l")[1][:-1] == IMAGE
 
 
-def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path: Path) -> None:
+def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path):
     source = compile_c(tmp_path, "k", "l")
     done = tool(*options(CUBIN, source, source, "kk"), "--verbose")
     assert done.returncode == 0
@@ -199,8 +195,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("what", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
 def test_other_files_are_refused(  # noqa: PLR0913, PLR0917  a row of the table
-    what: str, data: bytes | None, code: int, words: str, source: Path, tmp_path: Path, capsys: Any
-) -> None:
+    what, data, code, words, source, tmp_path, capsys
+):
     bad = tmp_path / "bad file"
     if data is not None:
         bad.write_bytes(data)
@@ -211,14 +207,14 @@ def test_other_files_are_refused(  # noqa: PLR0913, PLR0917  a row of the table
     assert not (tmp_path / "out.o").exists()
 
 
-def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
+def test_objects_of_link_time_optimisation(tmp_path):
     source = compile_c(tmp_path, "k", flags=("-flto",))
     with pytest.raises(LoadError, match=r"reader\.o was compiled with -flto and holds no machine code yet\."):
         embed_cubin(CUBIN, source, source, "k")
 
 
 @pytest.mark.parametrize("name", ["", "a-b", "3d", "a b", "ä", "a.b", "k\n", "../k"])
-def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, source: Path) -> None:
+def test_a_name_that_is_not_a_cpp_name_is_refused(name, source):
     before = source.read_bytes()
     with pytest.raises(
         JitLoadError, match=r"--name is .*, which is not a C\+\+ name; TVM_FFI_EMBED_CUBIN needs ASCII letters"
@@ -227,7 +223,7 @@ def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, source: Path) -> No
     assert source.read_bytes() == before
 
 
-def test_paths_that_cannot_be_read_or_written_are_named(source: Path, tmp_path: Path, capsys: Any) -> None:
+def test_paths_that_cannot_be_read_or_written_are_named(source, tmp_path, capsys):
     cubin = tmp_path / "k.cubin"
     cubin.write_bytes(IMAGE)
     with pytest.raises(LoadError, match=r"the output .*k\.cubin is the cubin itself"):
@@ -242,7 +238,7 @@ def test_paths_that_cannot_be_read_or_written_are_named(source: Path, tmp_path: 
     assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.o"]
 
 
-def test_damaged_objects_raise_nothing_else(source: Path, tmp_path: Path) -> None:
+def test_damaged_objects_raise_nothing_else(source, tmp_path):
     """Bytes of the header and of the tables, one after the other."""
     data = source.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 40)
@@ -254,7 +250,7 @@ def test_damaged_objects_raise_nothing_else(source: Path, tmp_path: Path) -> Non
             assert str(source) in str(error)
 
 
-def test_relocations_of_symbols_that_are_not_there_are_damage(source: Path, tmp_path: Path) -> None:
+def test_relocations_of_symbols_that_are_not_there_are_damage(source, tmp_path):
     """A section whose kind is changed into one that lists symbols: its bytes are no symbols' numbers."""
     data = bytearray(source.read_bytes())
     (table,) = struct.unpack_from("<Q", data, 40)
@@ -313,7 +309,7 @@ def embed_both(wrapper: Path, directory: Path) -> None:
     assert tool(*options(CUBIN, directory / "one.o", directory / "two.o", "second")).returncode == 0
 
 
-def test_our_header_launches_what_was_embedded(wrapper: Path, tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_our_header_launches_what_was_embedded(wrapper, tmp_path, stub_driver):
     embed_both(wrapper, tmp_path)
     run_compiler(["-shared", "two.o", "-o", "w.so"], tmp_path)
     stub_driver.use_device(0)
@@ -329,7 +325,7 @@ def test_our_header_launches_what_was_embedded(wrapper: Path, tmp_path: Path, st
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_runs_what_was_embedded(wrapper: Path, tmp_path: Path) -> None:
+def test_a_gpu_runs_what_was_embedded(wrapper, tmp_path):
     import torch
 
     kernels = """
@@ -353,7 +349,7 @@ def test_a_gpu_runs_what_was_embedded(wrapper: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(y, x + 300)
 
 
-def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
+def test_upstreams_header_links_with_what_was_embedded(tmp_path):
     cuda = find_cuda_headers()
     cudart = next(cuda.parent.glob("lib*/libcudart.so.*"), None) if cuda else None
     if cudart is None:
@@ -372,9 +368,7 @@ def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("symbols", [{"start": "", "end": "_end"}, {"start": ""}], ids=["start and end", "start"])
-def test_symbols_of_ld_and_objcopy(
-    symbols: dict[str, str], wrapper: Path, tmp_path: Path, stub_driver: StubDriver
-) -> None:
+def test_symbols_of_ld_and_objcopy(symbols, wrapper, tmp_path, stub_driver):
     """The guide's own way: `ld -r -b binary`, then objcopy renames; the symbol of the end may be missing."""
     if not shutil.which("objcopy") or not shutil.which("ld"):
         pytest.skip("binutils are not installed")

@@ -1,7 +1,5 @@
 """The code of each error, and the section of the manual about it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Tools that are missing or do not work: the ToolchainError says how to get one, or contains the tool's output."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys

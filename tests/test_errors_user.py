@@ -1,7 +1,5 @@
 """Mistakes of users: each raises one error that says what failed, on which input, and what to do next."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,17 +1,13 @@
 """Every example runs, checks itself and fits on a page, with a GPU and without one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from builds import ROOT
-from support.pages import PageRun
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -89,14 +85,12 @@ def run_example(path: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_every_example_is_known_here() -> None:
+def test_every_example_is_known_here():
     assert [path.stem for path in EXAMPLES] == sorted(RESULTS) == sorted(KERNELS)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(
-    path: Path, run_page: Callable[[Path], PageRun]
-) -> None:
+def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(path, run_page):
     if "triton" in path.stem:
         pytest.importorskip("triton")
     if torch.cuda.is_available():
@@ -112,7 +106,7 @@ def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_with_a_gpu_it_launches_and_checks(path: Path) -> None:
+def test_with_a_gpu_it_launches_and_checks(path):
     if "triton" in path.stem:
         pytest.importorskip("triton")
     lines = run_example(path)
@@ -122,7 +116,7 @@ def test_with_a_gpu_it_launches_and_checks(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_fits_on_a_page(path: Path) -> None:
+def test_an_example_fits_on_a_page(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 60
     assert max(map(len, text.splitlines())) <= 120

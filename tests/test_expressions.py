@@ -1,7 +1,5 @@
 """Launch expressions as text: what is written for them, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import warnings
 
@@ -134,7 +132,7 @@ def refusal(text: int | str) -> LaunchSpecError:
         ("x" + ".a" * 499, "only a tensor has .a", 0),
     ],
 )
-def test_other_code_is_refused_at_its_column(text: int | str, problem: str, column: int | None) -> None:
+def test_other_code_is_refused_at_its_column(text, problem, column):
     error = refusal(text)
     assert (error.problem, error.column) == (problem, column)
 
@@ -154,11 +152,11 @@ def test_other_code_is_refused_at_its_column(text: int | str, problem: str, colu
         ("n ** 2", LANGUAGE),
     ],
 )
-def test_a_refusal_says_what_to_write_instead(text: str, hint: str) -> None:
+def test_a_refusal_says_what_to_write_instead(text, hint):
     assert refusal(text).hint == hint
 
 
-def test_a_message_has_the_expression_and_a_caret() -> None:
+def test_a_message_has_the_expression_and_a_caret():
     assert refusal("n + m").message() == (
         "kernel 'add', grid[0]: there is no parameter 'm'\n"
         "    n + m\n"
@@ -167,21 +165,21 @@ def test_a_message_has_the_expression_and_a_caret() -> None:
     )
 
 
-def test_message_of_a_long_text_is_short() -> None:
+def test_message_of_a_long_text_is_short():
     assert len(str(refusal("n" * 10**6))) < 300
 
 
-def test_kernel_without_parameters() -> None:
+def test_kernel_without_parameters():
     with pytest.raises(LaunchSpecError) as caught:
         compile_expression("n", {}, kernel="add", field="grid")
     assert caught.value.hint == "The kernel has no parameters."
 
 
-def test_fifty_operators_are_allowed() -> None:
+def test_fifty_operators_are_allowed():
     assert compiled("+".join(["n"] * 50)).count("ADD") == 49
 
 
-def test_the_names_in_an_expression_are_known() -> None:
+def test_the_names_in_an_expression_are_known():
     assert check_expression("min(n, x.shape[k]) + (1 if m else max) or a < b", "grid")[1] == {
         "n",
         "x",
@@ -194,7 +192,7 @@ def test_the_names_in_an_expression_are_known() -> None:
     assert check_expression("0 and n", "grid")[1] == {"n"}
 
 
-def test_a_constant_expression_has_a_value() -> None:
+def test_a_constant_expression_has_a_value():
     assert check_expression("4 * 64", "block")[0] == 256
     assert check_expression("4 * n", "block")[0] is None
     with pytest.raises(LaunchSpecError, match="block: / is not part"):
@@ -210,7 +208,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=150)
 @given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=25).map("".join)))
 @example("n;system(0)")
-def test_any_text_is_refused_or_made_safe(text: str) -> None:
+def test_any_text_is_refused_or_made_safe(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -195,7 +195,7 @@ PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, i
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=EXPRESSIONS, arguments=ARGUMENTS)
-def test_an_expression_has_the_value_that_python_computes(evaluate: Any, text: str, arguments: Arguments) -> None:
+def test_an_expression_has_the_value_that_python_computes(evaluate, text, arguments):
     python = Python(arguments)
     expected = python.evaluate(text)
     try:
@@ -268,21 +268,19 @@ VALUES: list[tuple[int | str, int]] = [
 
 
 @pytest.mark.parametrize(("text", "failure"), FAILING)
-def test_a_failed_operation_is_reported_with_its_operands(
-    evaluate: Any, text: str, failure: tuple[int, int, int]
-) -> None:
+def test_a_failed_operation_is_reported_with_its_operands(evaluate, text, failure):
     _, state = run(evaluate, compiled(text), PLAIN)
     assert (state.error, state.left, state.right) == failure
     assert state.error_expression == WHERE
 
 
 @pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
-def test_an_expression_evaluates_only_what_it_needs(evaluate: Any, text: str, value: int) -> None:
+def test_an_expression_evaluates_only_what_it_needs(evaluate, text, value):
     result, state = run(evaluate, compiled(text), PLAIN)
     assert (result, state.error) == (value, OK)
 
 
-def test_empty_tensor_has_no_elements_however_large_it_is(evaluate: Any) -> None:
+def test_empty_tensor_has_no_elements_however_large_it_is(evaluate):
     result, state = run(evaluate, compiled("x.numel()"), replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
     assert (result, state.error) == (0, OK)
 
@@ -292,6 +290,6 @@ def test_empty_tensor_has_no_elements_however_large_it_is(evaluate: Any) -> None
 @pytest.mark.parametrize(
     ("text", "failure"), [("in_", (INTEGER, 3)), ("x.ndim", (NOT_A_TENSOR, 0)), ("y.numel()", (NOT_A_TENSOR, 1))]
 )
-def test_argument_of_another_kind(evaluate: Any, text: str, failure: tuple[int, int], type_index: int) -> None:
+def test_argument_of_another_kind(evaluate, text, failure, type_index):
     _, state = run_with(evaluate, compiled(text), [Argument(type_index=type_index)] * 5, 0)
     assert (state.error, state.left) == failure

@@ -1,11 +1,8 @@
 """Fatbins: what is read of them, and that the tool for object files takes them, and what it takes besides."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 from support.fatbins import fatbin_of, symbols_in
@@ -18,7 +15,7 @@ from jitload.errors import LoadError
 IMAGE = CUBIN.read_bytes()
 
 
-def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path: Path) -> None:
+def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path):
     """As upstream's tool does: a program may unpack them before the driver sees them."""
     data, bad = b"DUMMY_CUBIN_DATA_FOR_TESTING" * 10, tmp_path / "k.bin"
     bad.write_bytes(data)
@@ -32,7 +29,7 @@ def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path: Path) -> 
     assert embedded(link(tmp_path, source), "k")[1] == data + b"\0"
 
 
-def test_a_fatbin_is_embedded(tmp_path: Path) -> None:
+def test_a_fatbin_is_embedded(tmp_path):
     fatbin = tmp_path / "k.fatbin"
     fatbin.write_bytes(fatbin_of((2, 90, IMAGE), (1, 90, b"packed PTX"), (2, 100, b"packed cubin")))
     source = compile_c(tmp_path, "k")
@@ -43,7 +40,7 @@ def test_a_fatbin_is_embedded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [20, 40, 400, -1])
-def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
+def test_a_fatbin_that_is_cut_off_is_refused(cut, tmp_path):
     whole = fatbin_of((2, 90, IMAGE))
     with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header states \d+ bytes"):
         read_fatbin(whole[:cut], name="k")
@@ -54,7 +51,7 @@ def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
         read_fatbin(shifted, name="k")
 
 
-def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes() -> None:
+def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes():
     arch_specific, family = 1 << 20, 1 << 21
     entries = read_fatbin(
         fatbin_of(
@@ -69,7 +66,7 @@ def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes() -> None:
     assert [select_cubin(cubins, arch) for arch in ("sm_100a", "sm_103")] == [b"sm_100a", b"sm_100f"]
 
 
-def test_nvccs_fatbins_are_read(tmp_path: Path) -> None:
+def test_nvccs_fatbins_are_read(tmp_path):
     nvcc = shutil.which("nvcc")
     if not nvcc:
         pytest.skip("needs nvcc")
@@ -86,7 +83,7 @@ def test_nvccs_fatbins_are_read(tmp_path: Path) -> None:
     assert all(symbols == ["add"] for _, symbols in symbols_in(fatbin))
 
 
-def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path: Path) -> None:
+def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path):
     if not shutil.which("nvcc") or not shutil.which("fatbinary"):
         pytest.skip("needs nvcc")
     (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
@@ -99,7 +96,7 @@ def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path: Path) -> 
     assert make_fatbin(cubins) == (tmp_path / "theirs").read_bytes()
 
 
-def test_ptx_in_fatbins_is_written_as_nvidias_own_tool_writes_it(tmp_path: Path) -> None:
+def test_ptx_in_fatbins_is_written_as_nvidias_own_tool_writes_it(tmp_path):
     if not shutil.which("nvcc") or not shutil.which("fatbinary"):
         pytest.skip("needs nvcc")
     (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')

@@ -1,11 +1,7 @@
 """Launches on a GPU against torch's own results, and the ways a library gets there."""
 
-from __future__ import annotations
-
 import ctypes
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,20 +30,20 @@ def library(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 100_003])
-def test_result_is_torchs(mod: jitload.Module, size: int) -> None:
+def test_result_is_torchs(mod, size):
     x = torch.randn(size, device="cuda")
     y = torch.full_like(x, -1)
     mod.add_one(x, y)
     torch.testing.assert_close(y, x + 1)
 
 
-def test_a_tensor_without_dimensions_is_one_element(mod: jitload.Module) -> None:
+def test_a_tensor_without_dimensions_is_one_element(mod):
     x, y = torch.tensor(41.0, device="cuda"), torch.tensor(0.0, device="cuda")
     mod.add_one(x, y)
     assert y.item() == 42
 
 
-def test_more_than_2_31_elements(mod: jitload.Module) -> None:
+def test_more_than_2_31_elements(mod):
     size = 2**31 + 5000
     if torch.cuda.mem_get_info()[0] < 2 * size:
         pytest.skip("needs 4.4 GB of free device memory")
@@ -60,14 +56,14 @@ def test_more_than_2_31_elements(mod: jitload.Module) -> None:
     assert values(x[2**31 :]) == [2]
 
 
-def test_a_strided_tensor_where_the_launch_allows_it(mod: jitload.Module) -> None:
+def test_a_strided_tensor_where_the_launch_allows_it(mod):
     x = torch.arange(6 * 40.0, device="cuda").view(6, 40)[::2, 1::3]
     y = torch.empty(x.shape[1], x.shape[0], device="cuda")
     mod.transpose(x, y)
     torch.testing.assert_close(y, x.t().contiguous())
 
 
-def test_none_and_addresses(mod: jitload.Module) -> None:
+def test_none_and_addresses(mod):
     one, two, out = (torch.tensor(value, device="cuda") for value in (1.0, 2.0, 0.0))
     for a, b, expected in ((one, two, 3), (None, two, 102), (one, None, 1001), (None, None, 1100)):
         mod.sum_present(a, b, out)
@@ -80,7 +76,7 @@ def test_none_and_addresses(mod: jitload.Module) -> None:
 
 
 @pytest.mark.parametrize(("grid", "block"), [(3, 64), ((3,), (64,)), ((2, 3), (8, 4)), ([2, 3, 4], [4, 2, 8])])
-def test_grid_and_block_at_the_call(mod: jitload.Module, grid: Any, block: Any) -> None:
+def test_grid_and_block_at_the_call(mod, grid, block):
     extents = [part if isinstance(part, tuple | list) else (part,) for part in (grid, block)]
     blocks, threads = map(math.prod, extents)
     out = torch.full((blocks, threads), -1, dtype=torch.int32, device="cuda")
@@ -90,7 +86,7 @@ def test_grid_and_block_at_the_call(mod: jitload.Module, grid: Any, block: Any) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_layer_norm(dtype: torch.dtype) -> None:
+def test_layer_norm(dtype):
     functions = load("layer_norm")
     function = functions.half_norm if dtype == torch.float16 else functions.bfloat16_norm
     x = torch.randn(37, 1000, device="cuda").mul_(3).add_(1).to(dtype)
@@ -112,7 +108,7 @@ print("right" if torch.equal(y, x + 1) else y)
 """
 
 
-def test_a_library_needs_no_compiler(library: str, tmp_path: Path) -> None:
+def test_a_library_needs_no_compiler(library, tmp_path):
     program = """
 import sys
 for name in ("ninja", "jinja2"):
@@ -126,7 +122,7 @@ mod = jitload.load_module(sys.argv[1])
     assert run_program(program + CHECK + tail, library, environment=nowhere) == "right\n"
 
 
-def test_a_library_works_in_plain_tvm_ffi(library: str) -> None:
+def test_a_library_works_in_plain_tvm_ffi(library):
     program = """
 import sys, torch, tvm_ffi
 mod = tvm_ffi.load_module(sys.argv[1])
@@ -152,7 +148,7 @@ def native_arch() -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-def test_native_is_this_gpu_with_its_suffix(hopper: None) -> None:
+def test_native_is_this_gpu_with_its_suffix(hopper):
     out = torch.empty(128 * 4, device="cuda")
     mod = load("wgmma")
     assert "(sm_90a)" in repr(mod)
@@ -161,23 +157,19 @@ def test_native_is_this_gpu_with_its_suffix(hopper: None) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("archs", 9001), ("plain_archs", 900)])
-def test_each_device_gets_the_code_that_suits_it_best(
-    hopper: None,
-    name: str,
-    expected: int,
-) -> None:
+def test_each_device_gets_the_code_that_suits_it_best(hopper, name, expected):
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
     load(name).which(out)
     assert out.item() == expected
 
 
-def test_nvrtc_compile_asks_the_gpu() -> None:
+def test_nvrtc_compile_asks_the_gpu():
     cubin = nvrtc_compile(FACTS)
     assert isinstance(cubin, bytes)
     assert read_image(cubin, name="facts").arch == native_arch()
 
 
-def test_compile_cubin_states_what_the_driver_states() -> None:
+def test_compile_cubin_states_what_the_driver_states():
     cubin = jitload.compile_cubin(FACTS, name="facts")
     assert cubin.arch == native_arch()
     facts, spills = (next(k for k in cubin.kernels if k.name == name) for name in ("facts", "spills"))

@@ -1,7 +1,5 @@
 """Arrays that are not torch's on a GPU: plain DLPack, tvm-ffi, CuPy, JAX, Numba."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 
@@ -41,7 +39,7 @@ def needs(package: str) -> None:
         pytest.skip(f"{package} is not installed")
 
 
-def test_dlpack_arrays(mod: jitload.Module) -> None:
+def test_dlpack_arrays(mod):
     x, y = torch.arange(100.0, device="cuda"), torch.zeros(100, device="cuda")
     torch.cuda.synchronize()
     mod.add_one(Foreign(x[10:90]), Foreign(y[10:90]))
@@ -50,7 +48,7 @@ def test_dlpack_arrays(mod: jitload.Module) -> None:
     assert not y[:10].any()
 
 
-def test_tvm_ffi_tensors(mod: jitload.Module) -> None:
+def test_tvm_ffi_tensors(mod):
     x, y = torch.arange(100.0, device="cuda"), torch.zeros(100, device="cuda")
     torch.cuda.synchronize()
     mod.add_one(tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y))
@@ -58,7 +56,7 @@ def test_tvm_ffi_tensors(mod: jitload.Module) -> None:
     assert torch.equal(y, x + 1)
 
 
-def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod: jitload.Module) -> None:
+def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod):
     x, y = torch.zeros(100, device="cuda"), torch.zeros(100, device="cuda")
     torch.cuda.synchronize()
     side = new_stream()
@@ -70,7 +68,7 @@ def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod: jitload.Module) -
     assert values(y) == [8]
 
 
-def test_cupy_arrays_and_streams() -> None:
+def test_cupy_arrays_and_streams():
     needs("cupy")
     program = """
 import cupy
@@ -97,7 +95,7 @@ except TypeError as error:
     assert run_program(program) == "add_one(): argument 'x' must be a float32 CUDA tensor, got float16\n"
 
 
-def test_jax_arrays() -> None:
+def test_jax_arrays():
     needs("jax")
     program = """
 import jax, jax.numpy as jnp, torch
@@ -117,7 +115,7 @@ print("right")
     assert printed == "right\n"
 
 
-def test_numba_arrays() -> None:
+def test_numba_arrays():
     """Numba's device arrays know the CUDA array interface, from which torch makes a tensor without a copy."""
     needs("numba")
     needs("numba_cuda")

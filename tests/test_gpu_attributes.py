@@ -1,7 +1,5 @@
 """The attributes of a `Launch` on a Hopper GPU: clusters, dependent launches, cooperation, priority."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -20,7 +18,7 @@ def all_is_well() -> bool:
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_cluster_in_x_y_and_z(name: str, axis: int) -> None:
+def test_a_cluster_in_x_y_and_z(name, axis):
     shape = SHAPES[name]
     grid = [2 * extent for extent in shape]
     out = ints(grid[0] * grid[1] * grid[2])
@@ -34,7 +32,7 @@ def test_a_cluster_in_x_y_and_z(name: str, axis: int) -> None:
     assert out.tolist() == expected
 
 
-def test_a_large_cluster_that_the_kernel_declares() -> None:
+def test_a_large_cluster_that_the_kernel_declares():
     out = ints(32)
     load_functions().declared(out, 0)
     assert set(out.tolist()) == {16}
@@ -43,7 +41,7 @@ def test_a_large_cluster_that_the_kernel_declares() -> None:
     assert all_is_well()
 
 
-def test_an_impossible_cluster_names_the_limit() -> None:
+def test_an_impossible_cluster_names_the_limit():
     expected = r"a cluster of \(32, 1, 1\), 32 blocks, is not possible here: the limit is \d+ blocks$"
     with pytest.raises(RuntimeError, match=rf"^ask\(\): the launch failed: CUDA_ERROR_.*; {expected}"):
         load_functions().ask(ints(96), 0)
@@ -54,7 +52,7 @@ FIRST_NS = 20_000_000  # how long the first kernel takes: much longer than two l
 
 
 @pytest.mark.parametrize("follower", ["follow", "follow_in_turn"])
-def test_a_dependent_pair_overlaps(follower: str) -> None:
+def test_a_dependent_pair_overlaps(follower):
     functions = load_functions()
     times = torch.zeros(4, dtype=torch.uint64, device="cuda")
     for nanoseconds in (1000, FIRST_NS):  # the first round loads what is needed
@@ -66,21 +64,21 @@ def test_a_dependent_pair_overlaps(follower: str) -> None:
     assert had_waited >= first_ended == seen
 
 
-def test_a_cooperative_grid() -> None:
+def test_a_cooperative_grid():
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
     load_functions().meet[blocks, 128](out, 0)
     assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
 
 
-def test_shared_memory_up_to_the_devices_limit() -> None:
+def test_shared_memory_up_to_the_devices_limit():
     for size in (OPTIN // 4, 256, 50 * 1024):
         x = torch.arange(float(size), device="cuda")
         load_functions().reverse(x, size)
         assert torch.equal(x, torch.arange(float(size), device="cuda").flip(0))
 
 
-def test_a_captured_launch_has_the_attributes() -> None:
+def test_a_captured_launch_has_the_attributes():
     out = ints(64)
     load_functions().urgent(out, 0)
     graph = torch.cuda.CUDAGraph(keep_graph=True)

@@ -1,7 +1,5 @@
 """One library for a GPU and the CPU, on a machine that has both."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A bundle on a GPU: built ahead, loaded and launched by a process that has no compiler and no NVRTC."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a launch can ask of the device, a module's variables, and errors that leave the process in order."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.gpu import run_program, variable
@@ -15,7 +13,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 # ---- shared memory -------------------------------------------------------------------------------------------------
 
 
-def test_shared_memory_of_the_call(hopper: None) -> None:
+def test_shared_memory_of_the_call(hopper):
     out = torch.zeros((), dtype=torch.int32, device="cuda")
     for size in (0, 1024, 200 * 1024, 2048):
         load("shared").measure[1, 1, size](out)
@@ -25,7 +23,7 @@ def test_shared_memory_of_the_call(hopper: None) -> None:
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
-def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
+def test_a_cooperative_grid_that_does_not_fit_is_refused():
     x = torch.zeros(1_000_000, dtype=torch.int32, device="cuda")
     with pytest.raises(RuntimeError, match=r"sum_everywhere\(\): the launch failed: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO"):
         load("groups").sum_everywhere(x, x, x)
@@ -35,7 +33,7 @@ def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
 # ---- variables -----------------------------------------------------------------------------------------------------
 
 
-def test_variables_are_read_and_written() -> None:
+def test_variables_are_read_and_written():
     mod = load("variables")
     coefficients = variable(mod, "filter::coefficients", torch.float32, (2, 2))
     counter = variable(mod, "counter", "int64", ())
@@ -51,7 +49,7 @@ def test_variables_are_read_and_written() -> None:
     coefficients.copy_(torch.tensor([[1.0, 2], [3, 4]]))
 
 
-def test_a_variable_is_an_argument_as_it_is() -> None:
+def test_a_variable_is_an_argument_as_it_is():
     mod = load("variables")
     out = torch.zeros((), device="cuda")
     mod.apply(None, out)
@@ -64,7 +62,7 @@ def test_a_variable_is_an_argument_as_it_is() -> None:
 # ---- errors --------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_launch_leaves_torch_alone() -> None:
+def test_a_refused_launch_leaves_torch_alone():
     x = torch.zeros(128, device="cuda")
     mod = load("bounded")
     with pytest.raises(RuntimeError, match=r"bounded\(\): the launch failed: CUDA_ERROR_.*at most 64 threads.*not 128"):
@@ -74,7 +72,7 @@ def test_a_refused_launch_leaves_torch_alone() -> None:
     assert x.tolist() == [*range(64), *[0] * 64]
 
 
-def test_an_error_of_earlier_work_is_not_blamed_on_the_next_launch() -> None:
+def test_an_error_of_earlier_work_is_not_blamed_on_the_next_launch():
     program = """
 import os, time, torch
 from support.kernels import load
@@ -98,7 +96,7 @@ os._exit(0)  # the context is lost, and nothing can be freed
     assert "the launch failed" not in message
 
 
-def test_a_kernel_prints() -> None:
+def test_a_kernel_prints():
     program = """
 import torch
 from support.kernels import load
@@ -108,7 +106,7 @@ torch.cuda.synchronize()
     assert run_program(program) == "number 42, value 1.50\n"
 
 
-def test_a_failed_assertion_names_its_line() -> None:
+def test_a_failed_assertion_names_its_line():
     program = """
 import os, sys, torch
 from support.kernels import load

@@ -1,7 +1,5 @@
 """The launcher header on a Hopper GPU: launch attributes by each of its ways, shared memory, and refused launches."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 
@@ -57,7 +55,7 @@ def neighbours(how: How, axis: int) -> list[int]:
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 4, 1), (1, 1, 8), (2, 2, 2), (3, 1, 2)])
-def test_a_cluster_reads_its_neighbours_shared_memory(way: str, cluster: tuple[int, int, int], axis: int) -> None:
+def test_a_cluster_reads_its_neighbours_shared_memory(way, cluster, axis):
     how = How(grid=(6, 4, 8), cluster=cluster)
     out = ints(6 * 4 * 8)
     launch(way, "ask_neighbour", out, axis, how)
@@ -65,7 +63,7 @@ def test_a_cluster_reads_its_neighbours_shared_memory(way: str, cluster: tuple[i
 
 
 @pytest.mark.parametrize("cluster", [(16, 1, 1), (4, 4, 1), (1, 2, 8)])
-def test_a_cluster_over_the_portable_size(way: str, cluster: tuple[int, int, int]) -> None:
+def test_a_cluster_over_the_portable_size(way, cluster):
     how = How(grid=(32, 4, 8), cluster=cluster, policy=1)
     out = ints(32 * 4 * 8)
     for axis in (0, 1, 2):
@@ -73,14 +71,14 @@ def test_a_cluster_over_the_portable_size(way: str, cluster: tuple[int, int, int
         assert out.tolist() == neighbours(how, axis)
 
 
-def test_a_large_cluster_that_the_kernel_declares() -> None:
+def test_a_large_cluster_that_the_kernel_declares():
     out = ints(32)
     launch("plain", "declared_cluster", out, 0, How(grid=(32, 1, 1)))
     assert set(out.tolist()) == {16}
 
 
 @pytest.mark.parametrize("shared_bytes", [0, 200 * 1024])
-def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes: int) -> None:
+def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes):
     out = ints(32)
     how = How(grid=(32, 1, 1), block=64, cluster=(32, 1, 1), shared_bytes=shared_bytes)
     with pytest.raises(ValueError, match="is not possible on cuda:0") as caught:
@@ -102,14 +100,14 @@ def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes: int)
 
 
 @pytest.mark.parametrize("way", WAYS[:2], indirect=True)
-def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way: str) -> None:
+def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way):
     pattern = r", cluster \(32, 1, 1\): the limit is (\d+) blocks in a cluster$"
     with pytest.raises(RuntimeError, match=pattern):
         launch(way, "ask_neighbour", ints(32), 0, How(grid=(32, 1, 1), cluster=(32, 1, 1)))
     assert all_is_well()
 
 
-def test_a_grid_that_is_no_multiple_of_the_cluster(way: str) -> None:
+def test_a_grid_that_is_no_multiple_of_the_cluster(way):
     pattern = r"grid\.y( \(3 blocks\))? is not a multiple of cluster\.y( \(2\))?"
     with pytest.raises((ValueError, RuntimeError), match=pattern):
         launch(way, "ask_neighbour", ints(12), 0, How(grid=(4, 3, 1), cluster=(1, 2, 1)))
@@ -119,7 +117,7 @@ def test_a_grid_that_is_no_multiple_of_the_cluster(way: str) -> None:
 # ---- what the driver was told --------------------------------------------------------------------------------------
 
 
-def test_a_captured_launch_has_the_attributes(way: str) -> None:
+def test_a_captured_launch_has_the_attributes(way):
     how = How(grid=(32, 2, 1), cluster=(4, 2, 1), policy=1, priority=-2)
     out = ints(64)
     launch(way, "ask_neighbour", out, 0, how)
@@ -149,14 +147,14 @@ def stamp(way: str, *, pdl: bool) -> list[int]:
     return seen
 
 
-def test_a_dependent_pair_overlaps(way: str) -> None:
+def test_a_dependent_pair_overlaps(way):
     first_ended, second_began, had_waited, seen = stamp(way, pdl=True)
     assert second_began < first_ended - FIRST_NS // 2
     assert had_waited >= first_ended
     assert seen == first_ended
 
 
-def test_without_it_the_pair_does_not(way: str) -> None:
+def test_without_it_the_pair_does_not(way):
     first_ended, second_began, _, seen = stamp(way, pdl=False)
     assert second_began >= first_ended
     assert seen == first_ended
@@ -165,21 +163,21 @@ def test_without_it_the_pair_does_not(way: str) -> None:
 # ---- cooperative launches ------------------------------------------------------------------------------------------
 
 
-def test_a_cooperative_grid_meets_at_its_barrier(way: str) -> None:
+def test_a_cooperative_grid_meets_at_its_barrier(way):
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
     launch(way, "meet", out, 0, How(grid=(blocks, 1, 1), block=128, cooperative=True))
     assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
 
 
-def test_a_cooperative_grid_that_does_not_fit(way: str) -> None:
+def test_a_cooperative_grid_that_does_not_fit(way):
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
     with pytest.raises(RuntimeError, match=r"COOPERATIVE_LAUNCH_TOO_LARGE|too many blocks in cooperative launch"):
         launch(way, "meet", out, 0, How(grid=(1_000_000, 1, 1), cooperative=True))
     assert all_is_well()
 
 
-def test_a_priority_changes_no_result(way: str) -> None:
+def test_a_priority_changes_no_result(way):
     x = torch.zeros(4, device="cuda")
     for priority in (-5, -1, 0):
         launch(way, "add", x, 2, How(grid=(4, 1, 1), priority=priority))
@@ -201,11 +199,11 @@ def reverse(shared_bytes: int, most_shared: int = How().most_shared) -> bool:
 
 
 @pytest.mark.parametrize("most_shared", [-1, 200 * KIB, 1 * KIB, 0])
-def test_the_most_shared_memory(most_shared: int) -> None:
+def test_the_most_shared_memory(most_shared):
     assert all(reverse(size, most_shared) for size in (200 * KIB, 1 * KIB, OPTIN, 48 * KIB))
 
 
-def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered() -> None:
+def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered():
     load_wrapper().replace(compile_kernels())
     assert reverse(48 * KIB)
     assert kernel_attribute("reverse", MAX_DYNAMIC_SHARED) < 200 * KIB
@@ -214,7 +212,7 @@ def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered() -> None:
         assert kernel_attribute("reverse", MAX_DYNAMIC_SHARED) == OPTIN
 
 
-def test_more_shared_memory_than_a_block_can_have() -> None:
+def test_more_shared_memory_than_a_block_can_have():
     message = (
         f"reverse: {OPTIN + 4} bytes of dynamic shared memory requested, but cuda:0 gives a block at most "
         f"{OPTIN} bytes, and the kernel's own static shared memory takes 0 of them"
@@ -233,7 +231,7 @@ def test_more_shared_memory_than_a_block_can_have() -> None:
 # ---- modules and refused launches ----------------------------------------------------------------------------------
 
 
-def test_a_module_may_be_replaced_between_launches() -> None:
+def test_a_module_may_be_replaced_between_launches():
     x = torch.zeros(4, device="cuda")
     for _ in range(20):
         load_wrapper().replace(compile_kernels())
@@ -242,7 +240,7 @@ def test_a_module_may_be_replaced_between_launches() -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])
-def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way: str) -> None:
+def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way):
     x = torch.zeros(4, device="cuda")
     expected = r"last refused launch: add on cuda:0, grid \(4, 1, 1\), block \(128, 1, 1\), 0 bytes"
     with pytest.raises(RuntimeError, match=expected):
@@ -271,7 +269,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 """
 
 
-def test_a_fatbin_that_we_write_runs() -> None:
+def test_a_fatbin_that_we_write_runs():
     """The driver takes the image for this device, whichever place it has; one without such an image is told."""
     module = jitload.load_inline("fatbins", cuda_sources=RUN)
     images = {arch: jitload.compile_cubin(ADD, arch=arch).data for arch in ("sm_80", "sm_90", "sm_90a")}

@@ -1,9 +1,6 @@
 """The launcher header on a GPU: graph capture, devices, threads, and contexts that are not the launcher's own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +13,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 # ---- graphs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_module_loaded_and_first_launched_inside_capture() -> None:
+def test_a_module_loaded_and_first_launched_inside_capture():
     wrapper, size = load_wrapper(), 50_000
     x = torch.zeros(size, device="cuda")
     wrapper.replace(compile_kernels())
@@ -30,7 +27,7 @@ def test_a_module_loaded_and_first_launched_inside_capture() -> None:
 
 
 @pytest.mark.parametrize("way", ["driver", "builder"])
-def test_a_large_cluster_first_launched_inside_capture(way: str) -> None:
+def test_a_large_cluster_first_launched_inside_capture(way):
     out = torch.zeros(16, dtype=torch.int32, device="cuda")
     load_wrapper().replace(compile_kernels())
     graph = torch.cuda.CUDAGraph()
@@ -40,7 +37,7 @@ def test_a_large_cluster_first_launched_inside_capture(way: str) -> None:
     assert out.tolist() == [*range(1, 16), 0]
 
 
-def test_a_captured_pair_of_dependent_launches() -> None:
+def test_a_captured_pair_of_dependent_launches():
     times = torch.zeros(4, dtype=torch.int64, device="cuda")
     for _ in range(2):
         launch("driver", "begin_early", times, 1000, How())
@@ -58,7 +55,7 @@ def test_a_captured_pair_of_dependent_launches() -> None:
 # ---- streams and devices -------------------------------------------------------------------------------------------
 
 
-def test_a_launch_follows_its_stream() -> None:
+def test_a_launch_follows_its_stream():
     x, stream = torch.zeros(4, device="cuda"), new_stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -77,7 +74,7 @@ def stream_of(device: int) -> int:
 
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])
 @pytest.mark.parametrize("stream_kind", ["null", "own"])
-def test_two_devices_in_turn(way: str, stream_kind: str, two_gpus: None) -> None:
+def test_two_devices_in_turn(way, stream_kind, two_gpus):
     """The null stream is any device's, so the tensors tell where the launch belongs."""
     tensors = [torch.zeros(4, device=f"cuda:{device}") for device in (0, 1)]
     streams = [torch.cuda.Stream(device) for device in (0, 1)]
@@ -96,7 +93,7 @@ def test_two_devices_in_turn(way: str, stream_kind: str, two_gpus: None) -> None
 
 
 @pytest.mark.parametrize("stream_kind", ["null", "own"])
-def test_two_devices_from_two_threads(stream_kind: str, two_gpus: None) -> None:
+def test_two_devices_from_two_threads(stream_kind, two_gpus):
     load_wrapper().replace(compile_kernels())  # so that both threads meet a kernel that is nowhere loaded
 
     def work(device: int) -> list[float]:
@@ -112,7 +109,7 @@ def test_two_devices_from_two_threads(stream_kind: str, two_gpus: None) -> None:
         assert list(pool.map(work, (0, 1))) == [[500.0], [500.0]]
 
 
-def test_shared_memory_and_large_clusters_on_two_devices(two_gpus: None) -> None:
+def test_shared_memory_and_large_clusters_on_two_devices(two_gpus):
     load_wrapper().replace(compile_kernels())
     for device in (1, 0):
         x = torch.arange(50_000.0, device=f"cuda:{device}")
@@ -124,7 +121,7 @@ def test_shared_memory_and_large_clusters_on_two_devices(two_gpus: None) -> None
         assert out.tolist() == [*range(1, 16), 0]
 
 
-def test_the_guard_on_two_devices(two_gpus: None) -> None:
+def test_the_guard_on_two_devices(two_gpus):
     seen: list[int] = []
     for current in (0, 1):
         with torch.cuda.device(current):
@@ -174,7 +171,7 @@ print(len(set(x.tolist())))
 """
 
 
-def test_a_green_context_is_left_alone() -> None:
+def test_a_green_context_is_left_alone():
     """What runs in a green context runs on its multiprocessors alone."""
     everywhere, given, kept, used = run_program(GREEN).splitlines()
     assert 8 <= int(given) <= 32 < int(everywhere)
@@ -197,11 +194,11 @@ print(x.tolist())
 """
 
 
-def test_a_thread_without_a_context() -> None:
+def test_a_thread_without_a_context():
     assert run_program(THREAD) == "[5.0, 5.0, 5.0, 5.0]\n"
 
 
-def test_two_wrappers_over_one_cubin_do_not_meet(tmp_path: Any) -> None:
+def test_two_wrappers_over_one_cubin_do_not_meet(tmp_path):
     """A second library with a wrapper of the same text has its own modules and kernels."""
     from support.wrappers import SOURCES
 

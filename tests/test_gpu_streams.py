@@ -1,11 +1,8 @@
 """Streams, graphs, devices and threads: where a launch goes, shown by results that are wrong elsewhere."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -53,7 +50,7 @@ def delayed_seven(stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.Tensor
 # ---- streams -------------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_follows_the_work_of_torchs_current_stream(mod: jitload.Module, side: torch.cuda.Stream) -> None:
+def test_a_launch_follows_the_work_of_torchs_current_stream(mod, side):
     x, y = delayed_seven(side)
     with torch.cuda.stream(side):
         mod.add_one(x, y)
@@ -62,14 +59,14 @@ def test_a_launch_follows_the_work_of_torchs_current_stream(mod: jitload.Module,
 
 
 @pytest.mark.parametrize("form", [lambda s: s, lambda s: s.cuda_stream, Handle], ids=["torch", "int", "protocol"])
-def test_the_stream_of_the_call_wins(mod: jitload.Module, side: torch.cuda.Stream, form: Any) -> None:
+def test_the_stream_of_the_call_wins(mod, side, form):
     x, y = delayed_seven(side)
     mod.add_one[4, 256, 0, form(side)](x, y)
     side.synchronize()
     assert values(y) == [8]
 
 
-def test_the_work_of_another_stream_is_not_waited_for(mod: jitload.Module, side: torch.cuda.Stream) -> None:
+def test_the_work_of_another_stream_is_not_waited_for(mod, side):
     x, y = delayed_seven(side)
     mod.add_one(x, y)
     torch.cuda.current_stream().synchronize()
@@ -77,7 +74,7 @@ def test_the_work_of_another_stream_is_not_waited_for(mod: jitload.Module, side:
     side.synchronize()
 
 
-def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side: torch.cuda.Stream) -> None:
+def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side):
     functions = load("streams")
     flag, seen = (variable(functions, name, "int32", 1) for name in ("flag", "seen"))
     flag.zero_()
@@ -94,7 +91,7 @@ def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side: torch.cuda
 # ---- graphs --------------------------------------------------------------------------------------------------------
 
 
-def test_capture_and_replay(mod: jitload.Module) -> None:
+def test_capture_and_replay(mod):
     x, y, z = (torch.zeros(1000, device="cuda") for _ in range(3))
     mod.add_one(x, y)
     graph = torch.cuda.CUDAGraph()
@@ -107,7 +104,7 @@ def test_capture_and_replay(mod: jitload.Module) -> None:
         assert values(z) == [value + 2]
 
 
-def test_a_module_loaded_and_first_called_inside_capture(tmp_path: Any) -> None:
+def test_a_module_loaded_and_first_called_inside_capture(tmp_path):
     path = build("vector", str(tmp_path / "fresh.so"))
     x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -118,7 +115,7 @@ def test_a_module_loaded_and_first_called_inside_capture(tmp_path: Any) -> None:
     assert values(y) == [4]
 
 
-def test_a_kernel_resolved_inside_capture(tmp_path: Any) -> None:
+def test_a_kernel_resolved_inside_capture(tmp_path):
     program = """
 import sys, jitload
 mod = jitload.load_module(sys.argv[1])   # before CUDA starts: no kernel is resolved yet
@@ -135,7 +132,7 @@ print("right")
     assert run_program(program, build("shared", str(tmp_path / "shared.so"))) == "right\n"
 
 
-def test_a_graph_of_launches_with_attributes(gpu: None) -> None:
+def test_a_graph_of_launches_with_attributes(gpu):
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("dependent launches need compute capability 9.0")
     mod = load("dependent")
@@ -155,7 +152,7 @@ def test_a_graph_of_launches_with_attributes(gpu: None) -> None:
 # ---- devices -------------------------------------------------------------------------------------------------------
 
 
-def test_two_devices_alternating(mod: jitload.Module, two_gpus: None) -> None:
+def test_two_devices_alternating(mod, two_gpus):
     pairs = [(torch.full((1000,), 1.0 * d, device=f"cuda:{d}"), torch.zeros(1000, device=f"cuda:{d}")) for d in (0, 1)]
     for _ in range(10):
         for x, y in pairs:
@@ -167,7 +164,7 @@ def test_two_devices_alternating(mod: jitload.Module, two_gpus: None) -> None:
         mod.add_one(pairs[0][0], pairs[1][1])
 
 
-def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> None:
+def test_two_devices_from_two_threads(mod, two_gpus):
     def work(device: int) -> list[float]:
         x = torch.zeros(1000, device=f"cuda:{device}")
         y = torch.zeros_like(x)
@@ -181,7 +178,7 @@ def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> No
         assert list(pool.map(work, (0, 1))) == [[200.0], [200.0]]
 
 
-def test_a_module_variable_is_the_current_devices(two_gpus: None) -> None:
+def test_a_module_variable_is_the_current_devices(two_gpus):
     functions = load("variables")
     places = []
     for device in (0, 1):
@@ -194,7 +191,7 @@ def test_a_module_variable_is_the_current_devices(two_gpus: None) -> None:
 # ---- threads -------------------------------------------------------------------------------------------------------
 
 
-def test_eight_threads_with_streams_of_their_own(mod: jitload.Module) -> None:
+def test_eight_threads_with_streams_of_their_own(mod):
     start = threading.Barrier(8)
 
     def work(number: int) -> bool:
@@ -213,7 +210,7 @@ def test_eight_threads_with_streams_of_their_own(mod: jitload.Module) -> None:
         assert all(pool.map(work, range(8)))
 
 
-def test_a_module_first_called_by_eight_threads_at_once(tmp_path: Any) -> None:
+def test_a_module_first_called_by_eight_threads_at_once(tmp_path):
     program = """
 import sys, threading, jitload
 from concurrent.futures import ThreadPoolExecutor
@@ -243,7 +240,7 @@ def longest_pause(stop: threading.Event, pauses: list[float]) -> None:
     pauses.append(longest)
 
 
-def test_other_threads_run_while_a_launch_waits(mod: jitload.Module) -> None:
+def test_other_threads_run_while_a_launch_waits(mod):
     x, y = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
     function = mod.add_one[1, 32]
     function(x, y)

@@ -1,7 +1,5 @@
 """`jitload.torch_op` on a GPU: CUDA graphs, streams, devices and programs that torch compiles."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

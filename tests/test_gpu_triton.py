@@ -1,8 +1,5 @@
 """Triton kernels on a GPU: results against torch's, from libraries that know no Triton, and against Triton's own."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +32,7 @@ def load(name: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_library_runs_where_there_is_no_triton(name: str, tmp_path: Path):
+def test_a_library_runs_where_there_is_no_triton(name, tmp_path):
     load(name, build_directory=tmp_path)
     code = "import sys, triton_checks; triton_checks.run(*sys.argv[1:])"
     assert run_program(code, name, str(tmp_path / f"{name}.so")) == "equal to torch's result\n"
@@ -145,7 +142,7 @@ def test_every_configuration_is_a_function():
         ("u32", 2**31), ("u64", 2**63), ("fp16", 0.333), ("bf16", 0.333), ("fp32", 0.1), ("fp64", 0.1),
     ],
 )  # fmt: skip
-def test_scalars_arrive_as_the_cubin_has_them(text: str, value: Any):
+def test_scalars_arrive_as_the_cubin_has_them(text, value):
     name = f"scalar_{text}"
     mod = jitload.load_triton(name, kernels.store_scalar, signature={"out_ptr": "*fp64", "x": text}, grid=1)
     out = torch.zeros((), dtype=torch.float64, device="cuda")
@@ -164,7 +161,7 @@ def test_tuples_and_none():
     assert torch.equal(out, 2.5 * x)
 
 
-def test_clusters_pdl_and_cooperative_launches(hopper: None):
+def test_clusters_pdl_and_cooperative_launches(hopper):
     x, out = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
     for options in ({"num_ctas": 2}, {"launch_pdl": True}, {"launch_cooperative_grid": True}):
         if "launch_pdl" in options and find_triton().number < (3, 4):

@@ -3,12 +3,10 @@
 The kernels are CUDA C++ with the parameters of Triton's, so that no Triton is needed.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -28,9 +26,7 @@ from support.triton import (
 
 import jitload
 from jitload.model import Descriptor, Scratch
-
-if TYPE_CHECKING:
-    from jitload.triton.wrapper import TritonFunction
+from jitload.triton.wrapper import TritonFunction
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -114,7 +110,7 @@ def overwrite(count: int = 20) -> None:
 # ---- scratch memory ------------------------------------------------------------------------------------------------
 
 
-def test_scratch_comes_from_torch_and_goes_back() -> None:
+def test_scratch_comes_from_torch_and_goes_back():
     out = ints()
     load().keep(out, 5)
     torch.cuda.synchronize()
@@ -126,7 +122,7 @@ def test_scratch_comes_from_torch_and_goes_back() -> None:
     assert torch.equal(out, expected(7))
 
 
-def test_scratch_is_used_again_only_behind_the_launch() -> None:
+def test_scratch_is_used_again_only_behind_the_launch():
     outs = [ints() for _ in range(10)]
     for number, out in enumerate(outs):
         load().keep(out, 1000 * number)
@@ -136,7 +132,7 @@ def test_scratch_is_used_again_only_behind_the_launch() -> None:
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_scratch_on_a_side_stream_is_not_taken_away(is_given: bool) -> None:  # noqa: FBT001  pytest's
+def test_scratch_on_a_side_stream_is_not_taken_away(is_given):
     """With `f[grid, None, None, stream]` torch's current stream is another one, whose memory others may get at once."""
     out, side = ints(), new_stream()
     load().keep(out, 0)
@@ -152,7 +148,7 @@ def test_scratch_on_a_side_stream_is_not_taken_away(is_given: bool) -> None:  # 
         assert torch.equal(out, expected(first))
 
 
-def test_scratch_in_a_captured_graph() -> None:
+def test_scratch_in_a_captured_graph():
     out, first_out = ints(), ints()
     module = jitload.load_module(_copy())  # nothing of it has been launched
     torch.cuda.synchronize()
@@ -171,7 +167,7 @@ def test_scratch_in_a_captured_graph() -> None:
         assert torch.equal(first_out, expected(11))
 
 
-def test_scratch_from_the_driver_in_a_captured_graph() -> None:
+def test_scratch_from_the_driver_in_a_captured_graph():
     """A stream that is captured without being torch's current one: the driver's memory nodes."""
     out, side = ints(), new_stream()
     load().keep[None, None, None, side](out, 1)
@@ -189,7 +185,7 @@ def test_scratch_from_the_driver_in_a_captured_graph() -> None:
         assert torch.equal(out, expected(17))
 
 
-def test_scratch_from_plain_tvm_ffi() -> None:
+def test_scratch_from_plain_tvm_ffi():
     out, side = ints(), new_stream()
     module = tvm_ffi.load_module(str(_copy()))
     torch.cuda.synchronize()
@@ -212,7 +208,7 @@ except RuntimeError as error:
 """
 
 
-def test_a_process_without_a_framework_says_so() -> None:
+def test_a_process_without_a_framework_says_so():
     printed = run_program(PROGRAM, str(build()))
     assert (
         f"keep(): cannot allocate the {4 * BLOCKS * THREADS} bytes of scratch memory that the kernel needs" in printed
@@ -231,7 +227,7 @@ def _copy() -> Path:
 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("size", [2, 8, 16])
-def test_a_program_of_several_blocks_is_one_cluster(size: int) -> None:
+def test_a_program_of_several_blocks_is_one_cluster(size):
     out = torch.zeros(10 * size, dtype=torch.int32, device="cuda")
     load()[f"cluster{size}"](out)
     ranks = torch.arange(size, dtype=torch.int32, device="cuda").repeat(10)
@@ -251,7 +247,7 @@ def fetch(matrix: Any, column: int, row: int) -> tuple[torch.Tensor, list[float]
 
 
 @pytest.mark.usefixtures("hopper")
-def test_a_tensor_is_described_to_the_hardware() -> None:
+def test_a_tensor_is_described_to_the_hardware():
     matrix = torch.rand(100, 104, device="cuda")[:, :100]
     tile, layout = fetch(matrix, 16, 24)
     assert torch.equal(tile, matrix[24:32, 16:48])
@@ -262,7 +258,7 @@ def test_a_tensor_is_described_to_the_hardware() -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-def test_triton_s_object_describes_a_part_and_its_padding() -> None:
+def test_triton_s_object_describes_a_part_and_its_padding():
     base = torch.rand(64 * 64, device="cuda")
     part = TensorDescriptor(base, [10, 40], [64, 1], [8, 32], "nan")
     torch.cuda.synchronize()
@@ -276,7 +272,7 @@ def test_triton_s_object_describes_a_part_and_its_padding() -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-def test_a_descriptor_is_refused_as_the_hardware_would() -> None:
+def test_a_descriptor_is_refused_as_the_hardware_would():
     with pytest.raises(ValueError, match="must have strides of a multiple of 16 bytes"):
         fetch(torch.rand(64, 66, device="cuda"), 0, 0)
     with pytest.raises(ValueError, match="must be aligned to 16 bytes"):

@@ -1,7 +1,5 @@
 """Every kind of parameter on a GPU: what a kernel gets is what the call gave."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import struct
@@ -53,7 +51,7 @@ def raw(tensor: torch.Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
-def test_pointers_to_every_element_type(elements: jitload.Module, dtype: str) -> None:
+def test_pointers_to_every_element_type(elements, dtype):
     x = random_tensor(dtype, 1000)
     y = zeros(dtype, 1000)
     elements[f"copy_{dtype}"](x, y)
@@ -71,7 +69,7 @@ extern "C" __global__ void conjugate(const cuda::std::complex<float>* z, cuda::s
 """
 
 
-def test_pointers_to_rows_and_to_complex_numbers() -> None:
+def test_pointers_to_rows_and_to_complex_numbers():
     module = jitload.load_inline("rows", cuda_sources=ROWS_AND_PAIRS)
     x = torch.arange(12.0, device="cuda").reshape(3, 4)
     y = torch.empty_like(x)
@@ -89,7 +87,7 @@ def test_pointers_to_rows_and_to_complex_numbers() -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_pointers_to_vectors(elements: jitload.Module, vector: str) -> None:
+def test_pointers_to_vectors(elements, vector):
     dtype, lanes = VECTORS[vector]
     x = random_tensor(dtype, 100 * lanes)
     y = zeros(dtype, 100 * lanes)
@@ -98,14 +96,14 @@ def test_pointers_to_vectors(elements: jitload.Module, vector: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
-def test_a_void_pointer_takes_every_tensor(structs: jitload.Module, dtype: str) -> None:
+def test_a_void_pointer_takes_every_tensor(structs, dtype):
     x = random_tensor(dtype, 64)
     out = torch.zeros(64 * x.itemsize, dtype=torch.uint8, device="cuda")
     structs.copy_bytes(x, out)
     assert out.tolist() == raw(x)
 
 
-def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs: jitload.Module) -> None:
+def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs):
     data = b"".join(struct.pack("fi", 0.5 * i, i) for i in range(10))
     pairs = torch.frombuffer(bytearray(data), dtype=torch.uint8).cuda()
     out = torch.zeros((), device="cuda")
@@ -113,14 +111,14 @@ def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs: jitload.Module
     assert out.item() == sum(0.5 * i * i for i in range(10))
 
 
-def test_a_ctypes_pointer_is_an_address(structs: jitload.Module) -> None:
+def test_a_ctypes_pointer_is_an_address(structs):
     x = torch.arange(8, dtype=torch.uint8, device="cuda")
     out = torch.zeros_like(x)
     structs.copy_bytes(ctypes.c_void_p(x.data_ptr()), out)
     assert out.tolist() == list(range(8))
 
 
-def test_complex_numbers_as_pairs(structs: jitload.Module) -> None:
+def test_complex_numbers_as_pairs(structs):
     x = torch.tensor([1 + 2j, 3 - 4j], device="cuda")
     structs.conjugate(x)
     assert x.tolist() == [1 - 2j, 3 + 4j]
@@ -130,7 +128,7 @@ def test_complex_numbers_as_pairs(structs: jitload.Module) -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_to_their_limits(elements: jitload.Module, dtype: str) -> None:
+def test_integers_to_their_limits(elements, dtype):
     limits = torch.iinfo(getattr(torch, dtype))
     out = zeros(dtype)
     for value in (limits.min, -1 if limits.min else 1, 0, 77, limits.max):
@@ -142,7 +140,7 @@ def test_integers_to_their_limits(elements: jitload.Module, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_floats_are_rounded_as_torch_rounds(elements: jitload.Module, dtype: str) -> None:
+def test_floats_are_rounded_as_torch_rounds(elements, dtype):
     out = zeros(dtype)
     for value in (0.0, -0.0, 1.0, -1.5, 0.1, 1 / 3, 3.14159265358979, 200.0, 2.0**-9, -7.0e-8, 3):
         elements[f"store_{dtype}"](value, out)
@@ -150,7 +148,7 @@ def test_floats_are_rounded_as_torch_rounds(elements: jitload.Module, dtype: str
         assert raw(out) == raw(expected), value
 
 
-def test_bools(elements: jitload.Module) -> None:
+def test_bools(elements):
     out = torch.zeros((), dtype=torch.bool, device="cuda")
     for value in (True, False, 1, 0):
         elements.store_bool(value, out)
@@ -166,7 +164,7 @@ def weighted(data: bytes) -> int:
 
 @pytest.mark.parametrize("size", BLOCK_SIZES)
 @pytest.mark.parametrize("kernel", ["sum_block", "sum_copy"])
-def test_structures_from_one_byte_to_32_kilobytes(structs: jitload.Module, kernel: str, size: int) -> None:
+def test_structures_from_one_byte_to_32_kilobytes(structs, kernel, size):
     if f"{kernel}_{size}" not in structs:
         pytest.skip("only a __grid_constant__ structure has all sizes")
     data = random.Random(size).randbytes(size)
@@ -187,7 +185,7 @@ class Settings(ctypes.Structure):
     )
 
 
-def test_a_ctypes_structure(structs: jitload.Module) -> None:
+def test_a_ctypes_structure(structs):
     out = torch.zeros(7, dtype=torch.float64, device="cuda")
     settings = Settings(1.5, -9, 2.0**-40, True, (1, 128, 255))
     structs.read_settings(settings, out)
@@ -196,7 +194,7 @@ def test_a_ctypes_structure(structs: jitload.Module) -> None:
         structs.read_settings(bytes(settings)[:-1], out)
 
 
-def test_all_kinds_in_one_call(structs: jitload.Module) -> None:
+def test_all_kinds_in_one_call(structs):
     p = torch.tensor([2.25], device="cuda")
     out = torch.zeros(12, dtype=torch.float64, device="cuda")
     pair = struct.pack("fi", -0.5, 12345)
@@ -228,7 +226,7 @@ def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
     return ctypes.string_at(place, 128)
 
 
-def test_a_tensor_map_by_value(hopper: None) -> None:
+def test_a_tensor_map_by_value(hopper):
     matrix = torch.arange(100 * 64.0, device="cuda").view(100, 64)
     out = torch.zeros(8, 32, device="cuda")
     function = load("tensor_map").fetch_tile
@@ -239,7 +237,7 @@ def test_a_tensor_map_by_value(hopper: None) -> None:
     assert not out[4:].any()
 
 
-def test_a_tensor_map_that_the_call_encodes(hopper: None) -> None:
+def test_a_tensor_map_that_the_call_encodes(hopper):
     fetch, out = load("tensor_map").fetch, torch.zeros(8, 32, device="cuda")
     matrix = torch.randn(100, 64, device="cuda")
     for row, column in ((17, 32), (0, 0), (17, 32)):
@@ -259,7 +257,7 @@ def test_a_tensor_map_that_the_call_encodes(hopper: None) -> None:
         fetch(matrix.view(-1)[:126].view(2, 63), out, 0, 0)
 
 
-def test_an_im2col_map_that_the_call_encodes(hopper: None) -> None:
+def test_an_im2col_map_that_the_call_encodes(hopper):
     fetch, out = load("tensor_map").fetch_pixels, torch.zeros(16, 16, device="cuda")
     images = torch.randn(2, 6, 5, 16, device="cuda")
     padded = torch.nn.functional.pad(images, (0, 0, 0, 0, 1, 1))

@@ -1,20 +1,17 @@
 """The guides' examples, afresh: the NVRTC example in both spellings, and a Triton kernel that C++ launches."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np
 import pytest
 from guides.affine import SPELLINGS, load_affine
 from support.arrays import CudaArray, tensor_of
-from support.driver import StubDriver
 
 pytest_plugins = ["support.gpu_fixtures"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_the_guides_nvrtc_example_launches_its_kernel(spelling: str, stub_driver: StubDriver) -> None:
+def test_the_guides_nvrtc_example_launches_its_kernel(spelling, stub_driver):
     module = load_affine(spelling, arch="sm_90")
     assert list(module) == ["affine"]
     x, y = CudaArray(np.zeros(300, np.float32)), CudaArray(np.zeros(300, np.float32))
@@ -33,7 +30,7 @@ def test_the_guides_nvrtc_example_launches_its_kernel(spelling: str, stub_driver
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_the_result_is_torchs(spelling: str) -> None:
+def test_the_result_is_torchs(spelling):
     import torch
 
     x = torch.randn(100_003, device="cuda")
@@ -48,7 +45,7 @@ def test_the_result_is_torchs(spelling: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_results_of_a_triton_kernel() -> None:
+def test_results_of_a_triton_kernel():
     import torch
 
     pytest.importorskip("triton")

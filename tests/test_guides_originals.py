@@ -3,8 +3,6 @@
 `JITLOAD_GUIDES` names the directory with the texts. What a fragment leaves out stands in `guides/originals.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -81,7 +79,7 @@ def run(program: str, **given: Any) -> dict[str, Any]:
 
 
 @pieces("cpp", "c")
-def test_a_piece_of_cpp_compiles_and_loads(piece: Piece) -> None:
+def test_a_piece_of_cpp_compiles_and_loads(piece):
     text = complete(piece)
     if "<<<" in text and shutil.which("nvcc") is None:
         pytest.skip("it has <<<…>>>, and there is no nvcc")
@@ -91,7 +89,7 @@ def test_a_piece_of_cpp_compiles_and_loads(piece: Piece) -> None:
     assert list(module) == re.findall(r"TYPED_FUNC\((\w+),", text)
 
 
-def test_the_kernel_librarys_header_compiles_and_loads(tmp_path: Path) -> None:
+def test_the_kernel_librarys_header_compiles_and_loads(tmp_path):
     header = piece_of("KERNEL_LIBRARY_TVM_FFI_UTILS_H_")
     (tmp_path / "tvm_ffi_utils.h").write_text(header.text, encoding="utf-8")
     code = """
@@ -118,7 +116,7 @@ ffi::Tensor make(TensorView like) { return alloc_tensor({4}, dl_float16, like.de
     assert module.make(torch.zeros(3)).dtype == torch.float16
 
 
-def test_symbols_made_by_ld_and_objcopy(tmp_path: Path) -> None:
+def test_symbols_made_by_ld_and_objcopy(tmp_path):
     if not all(map(shutil.which, ("ld", "objcopy"))):
         pytest.skip("binutils are not installed")
     (tmp_path / "kernel.cubin").write_bytes(kernels())
@@ -133,25 +131,25 @@ def test_symbols_made_by_ld_and_objcopy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stem", ["001", "002"])
-def test_the_nvrtc_example(stem: str) -> None:
+def test_the_nvrtc_example(stem):
     (program,) = [p.text for p in PIECES if p.name.startswith(stem) and "nvrtc_compile(" in p.text]
     assert list(run(program)["mod"]) == ["add_one"]
 
 
-def test_the_triton_example() -> None:
+def test_the_triton_example():
     pytest.importorskip("triton")
     if not has_gpu():
         pytest.skip("it starts with a launch by Triton, which needs a GPU")
     assert list(run(piece_of("@triton.jit").text)["mod"]) == ["launch_square"]
 
 
-def test_a_cubin_from_a_file(tmp_path: Path) -> None:
+def test_a_cubin_from_a_file(tmp_path):
     (tmp_path / "kernel.cubin").write_bytes(kernels())
     wrapper = complete(piece_of("created via objcopy or cpp.load_inline"))
     assert list(run(piece_of('Path("kernel.cubin")').text, cpp_wrapper=wrapper)["mod"]) == ["launch_my_kernel"]
 
 
-def test_the_headers_own_example_of_load_inline() -> None:
+def test_the_headers_own_example_of_load_inline():
     wrapper = complete(piece_of("Declare embedded CUBIN module\nTVM_FFI_EMBED_CUBIN(my_kernels);\n\nvoid LaunchKernel"))
     wrapper += "TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch, LaunchKernel);\n"
     module = run(piece_of("nvrtc.nvrtc_compile(cuda_source)\n").text, cuda_source=KERNELS, cpp_code=wrapper)["mod"]
@@ -164,7 +162,7 @@ def test_the_headers_own_example_of_load_inline() -> None:
         assert torch.equal(y, x + 1)
 
 
-def test_optional_arguments() -> None:
+def test_optional_arguments():
     import torch
 
     code = complete(piece_of("Optional<double> scale")) + "TVM_FFI_DLL_EXPORT_TYPED_FUNC(my_kernel, MyKernel);\n"
@@ -173,7 +171,7 @@ def test_optional_arguments() -> None:
     run(piece_of("mod.my_kernel(y, x, None, None)").text, mod=module, x=x, y=x, bias_tensor=x)
 
 
-def test_the_kernel_library(tmp_path: Path) -> None:
+def test_the_kernel_library(tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("it has <<<…>>>, and there is no nvcc")
     for name in ("tvm_ffi_utils.h", "scale_kernel.cu"):

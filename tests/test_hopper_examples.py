@@ -1,12 +1,9 @@
 """The examples for Hopper: NVRTC compiles them without a warning, and on such a GPU they check themselves."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +12,6 @@ from support.arrays import CudaArray
 from support.triton import aligned_array
 
 import jitload
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -40,7 +34,7 @@ CALLS: dict[str, tuple[tuple[CudaArray, ...], tuple[Any, ...]]] = {
 
 @pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_compiles_and_launches(path: Path, caplog: pytest.LogCaptureFixture, stub_driver: StubDriver) -> None:
+def test_it_compiles_and_launches(path, caplog, stub_driver):
     names = runpy.run_path(str(path))
     mod = jitload.load_inline(path.stem, cuda_sources=names["SOURCE"], functions=names["FUNCTIONS"], arch="sm_90a")
     assert caplog.text == ""  # ptxas would say that it serializes wgmma, or that it ignores setmaxnreg
@@ -58,7 +52,7 @@ def test_it_compiles_and_launches(path: Path, caplog: pytest.LogCaptureFixture, 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_runs(path: Path) -> None:
+def test_it_runs(path):
     assert torch.cuda.is_available()
     done = subprocess.run(
         [sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300

@@ -1,7 +1,5 @@
 """The commands that nvcc prints: kept, taken apart, and what happens where they are not understood."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

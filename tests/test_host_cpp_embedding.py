@@ -1,7 +1,5 @@
 """Names of cubins and kernels in C++ are checked before the compiler runs, as far as the text shows them."""
 
-from __future__ import annotations
-
 import pytest
 from builds import ADD, ARCH, ROOT
 

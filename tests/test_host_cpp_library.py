@@ -1,7 +1,5 @@
 """Hand-written C++: what is refused before the compiler runs, and what the built library contains."""
 
-from __future__ import annotations
-
 import json
 import pydoc
 from pathlib import Path

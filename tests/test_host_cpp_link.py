@@ -1,13 +1,11 @@
 """The link of hand-written C++: the fast linker, undefined symbols, and functions of the driver without libcuda."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from builds import run_python
@@ -19,9 +17,6 @@ from jitload.host_cpp import library, link
 from jitload.host_cpp.link import driver_calls_text, find_driver_calls
 from jitload.settings import read_settings
 from jitload.toolchain.host import Compiler, find_compiler
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -138,7 +133,7 @@ def build(**options: Any) -> str:
 
 @needs_headers
 @pytest.mark.parametrize("flags", [(), ("-lcuda",)])
-def test_calls_reach_the_driver(flags: tuple[str, ...], stub_driver: StubDriver) -> None:
+def test_calls_reach_the_driver(flags, stub_driver):
     stub_driver.set_device_count(2)
     module = jitload.load_module(build(extra_ldflags=flags))
     assert module.count_devices() == 2
@@ -175,7 +170,7 @@ def test_a_hidden_export_that_the_linker_drops_at_first_is_linked_with_its_libra
 @pytest.mark.usefixtures("gpu")
 @needs_headers
 @pytest.mark.parametrize("flags", [(), ("-lcuda",)])
-def test_calls_reach_the_real_driver(flags: tuple[str, ...]) -> None:
+def test_calls_reach_the_real_driver(flags):
     import torch
 
     module = jitload.load_module(build(extra_ldflags=flags))
@@ -184,7 +179,7 @@ def test_calls_reach_the_real_driver(flags: tuple[str, ...]) -> None:
 
 
 @needs_headers
-def test_without_a_driver_a_library_loads_and_calls_return_an_error() -> None:
+def test_without_a_driver_a_library_loads_and_calls_return_an_error():
     path = build()
     assert not {name for name in undefined_symbols(Path(path)) if name.startswith("cu")}
     code = f"""
@@ -198,7 +193,7 @@ except OSError:
     assert run_python(code).stdout.strip() in ("100", "there is a driver")
 
 
-def test_only_functions_of_the_driver_are_defined(tmp_path: Path) -> None:
+def test_only_functions_of_the_driver_are_defined(tmp_path):
     (tmp_path / "cuda.h").write_text(
         "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuMemAlloc(void);\nCUresult CUDAAPI cuInit(unsigned);\n",
         encoding="utf-8",
@@ -208,7 +203,7 @@ def test_only_functions_of_the_driver_are_defined(tmp_path: Path) -> None:
     assert find_driver_calls(symbols, [tmp_path / "absent"]) == ()
 
 
-def test_the_text_has_a_slot_for_each_function() -> None:
+def test_the_text_has_a_slot_for_each_function():
     text = driver_calls_text(["cuInit", "cuMemAlloc_v2"])
     assert text.endswith("CALL(cuInit, 0);\nCALL(cuMemAlloc_v2, 8);\n")
     assert '    "cuInit",\n    "cuMemAlloc_v2",\n};' in text

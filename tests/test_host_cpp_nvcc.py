@@ -1,7 +1,5 @@
 """Sources that launch kernels with `<<<…>>>`: compiled by nvcc, or an error that says what to do without it."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Precompiled headers: which one is used, that a bad one does no harm, and how they are made."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Host functions with plain types: exported like kernels, from texts with and without kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import struct

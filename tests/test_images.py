@@ -1,10 +1,7 @@
 """Functions made of cubins that came without their source, typed by their symbols and by signatures."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,9 +15,6 @@ from jitload.errors import JitLoadError, LaunchSpecError, LoadError, SignatureEr
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_nvjitlink
 
-if TYPE_CHECKING:
-    from support.driver import StubDriver
-
 pytest_plugins = ["support.gpu_fixtures", "support.ptx_fixtures"]
 
 SCALE = Launch(signature="void scale(float* x, float factor, int n)", grid="ceil_div(n, 128)", block=128)
@@ -30,7 +24,7 @@ def load(cubin, functions=None, **options):
     return jitload.load_inline("given", embed_cubin={"k": cubin}, functions=functions, **options)
 
 
-def test_a_signature_makes_a_typed_function(cubin, stub_driver: StubDriver):
+def test_a_signature_makes_a_typed_function(cubin, stub_driver):
     module = load(cubin, {"scale": SCALE})
     assert repr(module) == "<jitload.Module 'given' (sm_90a): scale(float* x, float factor, int n)>"
     x = CudaArray(np.zeros(300, np.float32))

@@ -1,7 +1,5 @@
 """Tests of what a loaded kernel shows of itself: PTX, machine code, occupancy."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

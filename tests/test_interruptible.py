@@ -1,7 +1,5 @@
 """A compile of NVRTC that Ctrl-C ends, and its room: on a thread of its own."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """NVRTC in a child process: the same results, and what happens when the child, its parent or the user ends it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pickle
@@ -20,7 +18,7 @@ from jitload import Launch
 from jitload.building.child_process import ChildProcess
 from jitload.cache.locks import hold_lock
 from jitload.cuda import isolated
-from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError, ToolchainError
+from jitload.errors import CompileError, Diagnostic, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
 # Without the lines that prevent it, this name expression crashes NVRTC.
@@ -225,7 +223,7 @@ def test_without_a_python_to_start_it_says_so(monkeypatch):
         ToolchainError("text"),
     ],
 )
-def test_errors_can_be_sent_to_another_process(error: JitLoadError):
+def test_errors_can_be_sent_to_another_process(error):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.args, str(copy), vars(copy)) == (type(error), error.args, str(error), vars(error))
 
@@ -245,7 +243,7 @@ def alarm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alarm")
-def test_a_timeout_of_the_caller_is_not_the_end_of_the_child() -> None:
+def test_a_timeout_of_the_caller_is_not_the_end_of_the_child():
     child = ChildProcess("import time; time.sleep(60)")
     with pytest.raises(TimeoutError, match="too late"):
         child.ask("a question")
@@ -253,7 +251,7 @@ def test_a_timeout_of_the_caller_is_not_the_end_of_the_child() -> None:
 
 
 @pytest.mark.usefixtures("alarm")
-def test_a_timeout_of_the_caller_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
+def test_a_timeout_of_the_caller_ends_the_wait_for_a_lock(tmp_path):
     with (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(TimeoutError, match="too late"), hold_lock(tmp_path / "lock", "it"):

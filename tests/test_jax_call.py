@@ -1,7 +1,5 @@
 """`jitload.jax_call` on the CPU and on a GPU. It is skipped without JAX, which is no requirement of the tests."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.gpu import run_program

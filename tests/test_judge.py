@@ -1,7 +1,5 @@
 """Verdicts on candidates that work, break, hang and cheat, on the CPU target."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Verdicts on answers to problems in the form of KernelBench, and on cheats, on the CPU target."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable
 

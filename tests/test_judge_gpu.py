@@ -1,7 +1,5 @@
 """Verdicts on a GPU: kernels that work, fail and cheat."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
 from collections.abc import Iterator

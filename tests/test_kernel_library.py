@@ -1,7 +1,5 @@
 """The kernel library's header: dtypes, dispatch and checks, with and without CUDA's own types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -31,14 +29,14 @@ def tensor(dtype: str, *shape: int) -> torch.Tensor:
     return torch.zeros(shape or (4,)).to(getattr(torch, dtype))
 
 
-def test_dispatch_knows_every_dtype(library: Any) -> None:
+def test_dispatch_knows_every_dtype(library):
     for group, dtypes in DTYPES.items():
         for dtype in dtypes:
             assert library.any_of(tensor(dtype)) == f"kernel_{dtype}"
             assert library.list_of(tensor(dtype)) == group
 
 
-def test_a_dtype_that_is_not_in_the_list(library: Any) -> None:
+def test_a_dtype_that_is_not_in_the_list(library):
     assert refusal(library.any_of, tensor("complex64")).startswith(
         "TypeError: Unsupported dtype: x.dtype() is complex64, expected one of bool, int8, int16,"
     )
@@ -48,7 +46,7 @@ def test_a_dtype_that_is_not_in_the_list(library: Any) -> None:
     assert library.pair(tensor("float16"), tensor("int64")) == "float16_int64"
 
 
-def test_an_allocation_needs_a_framework(library: Any) -> None:
+def test_an_allocation_needs_a_framework(library):
     assert library.allocated(tensor("int8")).shape == (2, 3)
     assert refusal(library.allocated, np.zeros(3)) == (
         "RuntimeError: alloc_tensor(): no argument of this call is a tensor of a framework that allocates, such as "
@@ -56,7 +54,7 @@ def test_an_allocation_needs_a_framework(library: Any) -> None:
     )
 
 
-def test_checks_name_their_argument(library: Any) -> None:
+def test_checks_name_their_argument(library):
     values, index = tensor("float32"), tensor("int64")
     library.check_dtype(values, None)
     library.check_dtype(values, index)
@@ -67,5 +65,5 @@ def test_checks_name_their_argument(library: Any) -> None:
     )
 
 
-def test_a_views_first_element(library: Any) -> None:
+def test_a_views_first_element(library):
     assert library.first_element(torch.arange(10)[3:]) == 3

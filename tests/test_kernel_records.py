@@ -1,7 +1,5 @@
 """Kernels that are launched from their record, before there is a library, and the library that follows."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging
@@ -68,7 +66,7 @@ def wait_for_library(cache: Path) -> None:
         time.sleep(0.05)
 
 
-def test_kernels_work_without_a_library(cache: Path) -> None:
+def test_kernels_work_without_a_library(cache):
     mod = load()
     (entry,) = entries(cache)
     assert product(entry) == "kernels.record"
@@ -90,7 +88,7 @@ def test_kernels_work_without_a_library(cache: Path) -> None:
         mod.k(1, 2, 3, 4, 5, 6)
 
 
-def test_the_next_process_uses_what_is_there(cache: Path) -> None:
+def test_the_next_process_uses_what_is_there(cache):
     assert load_in_child() == ".record ['k']"
     assert load_in_child() == ".record ['k']"
     assert load_in_child(JITLOAD_LIBRARY="now") == ".so ['k']"  # made from the record
@@ -98,16 +96,14 @@ def test_the_next_process_uses_what_is_there(cache: Path) -> None:
     assert [product(entry) for entry in entries(cache)] == ["kernels.record", "m.so"]
 
 
-def test_a_library_is_built_in_the_background(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_is_built_in_the_background(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_LIBRARY", "later")
     load()
     wait_for_library(cache)
     assert load_in_child() == ".so ['k']"
 
 
-def test_the_library_of_a_record_in_a_shared_directory_is_built_in_the_cache(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_library_of_a_record_in_a_shared_directory_is_built_in_the_cache(cache, tmp_path, monkeypatch):
     load()
     shared = Path(shutil.move(cache, tmp_path / "shared"))
     before = sorted(shared.rglob("*"))
@@ -122,9 +118,7 @@ def test_the_library_of_a_record_in_a_shared_directory_is_built_in_the_cache(
     assert sorted(shared.rglob("*")) == before
 
 
-def test_no_library_is_built_for_a_cache_that_cannot_be_written(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_library_is_built_for_a_cache_that_cannot_be_written(cache, monkeypatch, caplog):
     load()
 
     def refuse(*_: Any) -> None:
@@ -142,9 +136,7 @@ def test_no_library_is_built_for_a_cache_that_cannot_be_written(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_unexpected_error_does_not_end_the_background(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unexpected_error_does_not_end_the_background(cache, monkeypatch, caplog):
     monkeypatch.setenv("JITLOAD_LIBRARY", "later")
     monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
     build_library = library.build_library
@@ -162,9 +154,7 @@ def test_an_unexpected_error_does_not_end_the_background(
 
 
 @pytest.mark.parametrize(("last_added", "begins"), [(0.0, 0.5), (0.4, 0.9), (3.0, 3.5), (100.0, 10.0)])
-def test_libraries_wait_while_the_process_loads_kernels(
-    monkeypatch: pytest.MonkeyPatch, last_added: float, begins: float
-) -> None:
+def test_libraries_wait_while_the_process_loads_kernels(monkeypatch, last_added, begins):
     now = 0.0
 
     def wait(seconds: float) -> None:
@@ -179,7 +169,7 @@ def test_libraries_wait_while_the_process_loads_kernels(
     assert now == pytest.approx(begins)
 
 
-def test_a_process_that_ends_first_leaves_no_half(cache: Path, tmp_path: Path) -> None:
+def test_a_process_that_ends_first_leaves_no_half(cache, tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nsleep 3600\n")
     compiler.chmod(0o755)
@@ -189,7 +179,7 @@ def test_a_process_that_ends_first_leaves_no_half(cache: Path, tmp_path: Path) -
     assert not list((cache / ".work").iterdir())
 
 
-def test_functions_that_make_libraries_make_them(cache: Path, tmp_path: Path) -> None:
+def test_functions_that_make_libraries_make_them(cache, tmp_path):
     load()
     output = tmp_path / "m.so"
     jitload.build_inline("m", cuda_sources=kernel("k"), functions=FUNCTIONS, arch="sm_90a", output=output)
@@ -197,7 +187,7 @@ def test_functions_that_make_libraries_make_them(cache: Path, tmp_path: Path) ->
     assert product(entries(cache)[-1]) == "m.so"
 
 
-def test_damage_is_found(cache: Path) -> None:
+def test_damage_is_found(cache):
     for name in ("kernels.record", "sm_90a.cubin"):
         load()
         entry = entries(cache)[-1]
@@ -207,7 +197,7 @@ def test_damage_is_found(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["in the background", "now"])
-def test_a_library_is_not_made_from_damaged_files(cache: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_a_library_is_not_made_from_damaged_files(cache, monkeypatch, way):
     """A crash of the machine may have truncated files that a hit does not read."""
     load()
     (damaged,) = entries(cache)
@@ -223,7 +213,7 @@ def test_a_library_is_not_made_from_damaged_files(cache: Path, monkeypatch: pyte
     assert not damaged.exists()
 
 
-def test_damaged_files_are_not_shown(cache: Path) -> None:
+def test_damaged_files_are_not_shown(cache):
     function = load().k
     (entry,) = entries(cache)
     assert kept_texts(entry / "kernels.record") == [kernel("k")]
@@ -234,9 +224,7 @@ def test_damaged_files_are_not_shown(cache: Path) -> None:
     assert kept_texts(entry / "kernels.record") == []
 
 
-def test_a_header_that_changes_is_read_again_also_for_the_library(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_header_that_changes_is_read_again_also_for_the_library(cache, tmp_path, monkeypatch):
     header = tmp_path / "value.h"
     source = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
 
@@ -259,7 +247,7 @@ def test_a_header_that_changes_is_read_again_also_for_the_library(
     assert (entries(cache)[-1] / "sm_90a.ptx").read_text() != ptx
 
 
-def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_values_are_refused(monkeypatch):
     monkeypatch.setenv("JITLOAD_LIBRARY", "sometimes")
     with pytest.raises(JitLoadError, match="JITLOAD_LIBRARY='sometimes' must be one of later, now, never"):
         load("another")
@@ -281,7 +269,7 @@ def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("bare_path")
-def test_kernels_need_no_compiler(cache: Path) -> None:
+def test_kernels_need_no_compiler(cache):
     assert load_in_child(1.0, JITLOAD_LIBRARY="later") == ".record ['k']"
     assert load_in_child() == ".record ['k']"
     source = kernel("k")
@@ -296,7 +284,7 @@ def test_kernels_need_no_compiler(cache: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu", "bare_path")
-def test_the_quickstart_runs_without_a_compiler(cache: Path) -> None:
+def test_the_quickstart_runs_without_a_compiler(cache):
     example = Path(__file__).parents[1] / "examples" / "quickstart.py"
     command = [sys.executable, str(example)]
     done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=300)
@@ -307,7 +295,7 @@ def test_the_quickstart_runs_without_a_compiler(cache: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_process_killed_while_it_builds_the_library_leaves_a_cache_that_serves(cache: Path) -> None:
+def test_a_process_killed_while_it_builds_the_library_leaves_a_cache_that_serves(cache):
     environment = python_env({"JITLOAD_LIBRARY": "later"})
     command = python_command(LOAD.format(source=kernel("k"), seconds=60))
     for _ in range(200):

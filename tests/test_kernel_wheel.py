@@ -1,7 +1,5 @@
 """examples/kernel_wheel: its wheel is built, installed and used in environments with and without tools."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

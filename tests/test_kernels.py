@@ -1,7 +1,5 @@
 """From source to typed kernels: the number of NVRTC runs in each case, and a collection of unusual sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -395,7 +393,7 @@ def test_an_enum_that_one_compiler_calls_unsigned_is_the_same_for_both():
 
 
 @pytest.mark.parametrize("otherwise", ["", 'extern "C" __global__ void old(int* x) {}'])
-def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwise: str):
+def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwise):
     text = 'extern "C" __global__ void both(int* x) {}\n#if __CUDA_ARCH__ >= 900\n'
     text += f'extern "C" __global__ void hopper(int* x) {{}}\n#else\n{otherwise}\n#endif\n'
     absent = ("old", "sm_80", "sm_90a") if otherwise else ("hopper", "sm_90a", "sm_80")

@@ -1,7 +1,5 @@
 """The `Launch` record: what it takes, keeps and refuses."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -29,7 +27,7 @@ def test_fields_with_their_defaults_are_not_shown_and_do_not_change_keys():
     assert repr(Launch(grid="n", block=64, args={"n": 1})) == "Launch(grid='n', block=64, args={'n': 1})"
 
 
-def test_documentation_names_every_field() -> None:
+def test_documentation_names_every_field():
     """The manual's table of fields and the docstring, in which a new row would be missing."""
     names = [field.name for field in fields(Launch)]
     manual = (Path(__file__).parent.parent / "docs" / "launching.md").read_text(encoding="utf-8")
@@ -41,12 +39,12 @@ def test_documentation_names_every_field() -> None:
     assert sorted(re.findall(r"^ {8}(\w+): ", Launch.__doc__, re.MULTILINE)) == sorted(names)
 
 
-def test_the_manual_says_what_each_attribute_does_on_the_cpu() -> None:
+def test_the_manual_says_what_each_attribute_does_on_the_cpu():
     page = (Path(__file__).parent.parent / "docs" / "cpu.md").read_text(encoding="utf-8")
     assert [name for name in LAUNCH_ATTRIBUTES if not re.search(rf"\b{name}\b", page)] == []
 
 
-def test_all_fields_have_defaults() -> None:
+def test_all_fields_have_defaults():
     launch = Launch()
     assert (launch.grid, launch.block, launch.cluster, launch.params, launch.priority) == (None,) * 5
     assert (launch.kernel, launch.signature, launch.doc) == (None,) * 3
@@ -54,14 +52,14 @@ def test_all_fields_have_defaults() -> None:
     assert (launch.nullable, launch.raw_pointers, launch.strided) == ((), (), ())
 
 
-def test_lists_and_single_names_become_tuples() -> None:
+def test_lists_and_single_names_become_tuples():
     launch = Launch(grid=["n", 2], block=[32, 4, 1], cluster=(2,), params=["x", "n"], nullable="x", strided=["x"])
     assert (launch.grid, launch.block, launch.cluster) == (("n", 2), (32, 4, 1), (2,))
     assert (launch.params, launch.nullable, launch.strided) == (("x", "n"), ("x",), ("x",))
     assert Launch(grid="n", block=256).grid == "n"
 
 
-def test_members_of_enums_are_numbers() -> None:
+def test_members_of_enums_are_numbers():
     class Blocks(IntEnum):
         MANY = 512
 
@@ -69,13 +67,13 @@ def test_members_of_enums_are_numbers() -> None:
     assert launch == Launch(grid=512, block=(512, 1), shared_bytes=512)
 
 
-def test_names_like_keywords_get_an_underscore() -> None:
+def test_names_like_keywords_get_an_underscore():
     launch = Launch(params=("in", "is_", "n"), nullable="in", args={"lambda": "in_.numel()"})
     assert (launch.params, launch.nullable, launch.args) == (("in_", "is_", "n"), ("in_",), {"lambda_": "in_.numel()"})
     assert [python_name(name) for name in ("in", "in_", "match", "None")] == ["in_", "in_", "match", "None_"]
 
 
-def test_args_are_a_copy() -> None:
+def test_args_are_a_copy():
     given = {"n": "x.numel()"}
     launch = Launch(args=given)
     given["n"] = "0"
@@ -84,14 +82,14 @@ def test_args_are_a_copy() -> None:
     assert Launch(args={"causal": True}).args == {"causal": 1}
 
 
-def test_args_are_in_an_order_in_which_they_can_be_computed() -> None:
+def test_args_are_in_an_order_in_which_they_can_be_computed():
     launch = Launch(args={"c": "a + b", "b": "a * 2", "a": "x.numel()", "d": 1})
     order = list(launch.args)
     assert order.index("a") < order.index("b") < order.index("c")
     assert set(order) == {"a", "b", "c", "d"}
 
 
-def test_equal_launches_hash_alike() -> None:
+def test_equal_launches_hash_alike():
     one = Launch(grid=["n"], block=256, args={"n": 1, "m": 2}, strided="x")
     other = Launch(grid=("n",), block=256, args={"m": 2, "n": 1}, strided=("x",))
     assert one == other
@@ -101,14 +99,14 @@ def test_equal_launches_hash_alike() -> None:
         assert hash(changed) != hash(one)
 
 
-def test_a_launch_cannot_be_changed_and_can_be_copied() -> None:
+def test_a_launch_cannot_be_changed_and_can_be_copied():
     launch = Launch(grid="n", args={"n": "x.numel()"})
     with pytest.raises(FrozenInstanceError):
         launch.grid = 1  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(launch)) == copy.deepcopy(launch) == launch
 
 
-def test_what_is_allowed_at_the_limits() -> None:
+def test_what_is_allowed_at_the_limits():
     Launch(grid=(2**31 - 1, 65535, 65535), block=(16, 1, 64), cluster=1, shared_bytes=2**31 - 1, priority=-5, doc="")
     Launch(grid=0, block="n if n < 1024 else 1024", kernel="ns::scale<float, 4>", signature="float*, int")
 
@@ -175,11 +173,11 @@ EXPRESSION = "an int or an expression (str)"
         ({"args": {"in": 1, "in_": 2}}, "args: has 'in_' twice"),
     ],
 )
-def test_a_field_of_another_form_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_a_field_of_another_form_is_refused(fields, message):
     assert refusal(**fields) == message
 
 
-def test_args_that_need_each_other_are_refused() -> None:
+def test_args_that_need_each_other_are_refused():
     message = refusal(args={"a": "b + n", "b": "c", "c": "a"})
     prefix = "args: parameters are computed from each other: "
     assert message.startswith(prefix)
@@ -189,7 +187,7 @@ def test_args_that_need_each_other_are_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["grid", "block", "cluster", "shared_bytes"])
-def test_malformed_expression_is_refused_at_once(field: str) -> None:
+def test_malformed_expression_is_refused_at_once(field):
     assert refusal(**{field: "n / 2"}) == (
         f"{field}: / is not part of launch expressions\n"
         "    n / 2\n"
@@ -198,7 +196,7 @@ def test_malformed_expression_is_refused_at_once(field: str) -> None:
     )
 
 
-def test_malformed_expression_in_a_tuple() -> None:
+def test_malformed_expression_in_a_tuple():
     assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
     assert refusal(args={"n": "x.shape"}).startswith("args['n']: .shape alone is not an integer")
 

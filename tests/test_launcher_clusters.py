@@ -1,17 +1,13 @@
 """Clusters by the C++ launcher, by each of its ways, over kernels that nothing was done for yet."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray, tensor_of
+from support.driver import StubDriver
 from support.hopper import WAYS, How, compile_kernels, load_wrapper
 from support.wrappers import refusal
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 NON_PORTABLE_CLUSTER = "14"  # cuda.h's number, as the log has it
 
@@ -38,7 +34,7 @@ def allowed(stub_driver: StubDriver) -> list[str]:
     return [call["device"] for call in calls if call["attribute"] == NON_PORTABLE_CLUSTER]
 
 
-def test_a_large_cluster_is_allowed_for_once(way: str, stub_driver: StubDriver) -> None:
+def test_a_large_cluster_is_allowed_for_once(way, stub_driver):
     launch(way, grid=(8, 1, 1), cluster=(8, 1, 1))
     assert allowed(stub_driver) == []
     for _ in range(3):
@@ -47,13 +43,13 @@ def test_a_large_cluster_is_allowed_for_once(way: str, stub_driver: StubDriver) 
     assert stub_driver.launches()[-1].cluster == (4, 2, 2)
 
 
-def test_a_large_cluster_during_capture(way: str, stub_driver: StubDriver) -> None:
+def test_a_large_cluster_during_capture(way, stub_driver):
     stub_driver.set_capturing(is_capturing=True)
     launch(way, grid=(16, 1, 1), cluster=(16, 1, 1))
     assert allowed(stub_driver) == ["0"]
 
 
-def test_a_cluster_that_the_kernel_declares(stub_driver: StubDriver) -> None:
+def test_a_cluster_that_the_kernel_declares(stub_driver):
     stub_driver.use_device(0)
     load_wrapper("sm_90a").replace(compile_kernels("sm_90a"))
     launch("plain", "declared_cluster", grid=(32, 1, 1))
@@ -66,7 +62,7 @@ LAUNCH = (
 )
 
 
-def test_a_cluster_that_is_too_large(way: str, stub_driver: StubDriver) -> None:
+def test_a_cluster_that_is_too_large(way, stub_driver):
     said = refusal(launch, way, grid=(32, 1, 1), cluster=(32, 1, 1))
     if way == "builder":
         expected = (
@@ -80,7 +76,7 @@ def test_a_cluster_that_is_too_large(way: str, stub_driver: StubDriver) -> None:
     assert stub_driver.launches() == []
 
 
-def test_a_grid_that_is_no_multiple_of_the_cluster(way: str, stub_driver: StubDriver) -> None:
+def test_a_grid_that_is_no_multiple_of_the_cluster(way, stub_driver):
     said = refusal(launch, way, grid=(6, 1, 1), cluster=(4, 1, 1))
     if way == "builder":
         assert said == "ValueError: grid.x (6 blocks) is not a multiple of cluster.x (4)"
@@ -89,7 +85,7 @@ def test_a_grid_that_is_no_multiple_of_the_cluster(way: str, stub_driver: StubDr
     assert stub_driver.launches() == []
 
 
-def test_a_refusal_for_another_reason_blames_no_cluster(way: str, stub_driver: StubDriver) -> None:
+def test_a_refusal_for_another_reason_blames_no_cluster(way, stub_driver):
     stub_driver.fail("cuLaunchKernelEx", 701, count=1)
     said = refusal(launch, way, grid=(4, 1, 1), cluster=(4, 1, 1))
     assert said.endswith(f"{LAUNCH % 4}, cluster (4, 1, 1)")

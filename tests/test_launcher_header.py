@@ -2,12 +2,11 @@
 
 # ruff: noqa: F811  a fixture is imported, and a parameter of the same name asks for it
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +14,6 @@ from support.arrays import CPU, CudaArray, tensor_of
 from support.fatbins import fatbin_of
 from support.wrapper_fixtures import IMAGE, features, guide, libraries, library  # noqa: F401  pytest finds them here
 from support.wrappers import exported_symbols, refusal, undefined_symbols
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.driver import StubDriver
 
 
 def floats(device: int = 0, size: int = 300) -> Any:
@@ -29,7 +23,7 @@ def floats(device: int = 0, size: int = 300) -> Any:
 # ---- the guide's wrapper ---------------------------------------------------------------------------------------------
 
 
-def test_the_guide_launches(guide: Any, stub_driver: StubDriver) -> None:
+def test_the_guide_launches(guide, stub_driver):
     x, y = CudaArray(np.zeros(300, np.float32)), CudaArray(np.zeros(300, np.float32))
     guide.add_one(tensor_of(x), tensor_of(y))
     guide.empty(0x55, 0)
@@ -39,20 +33,20 @@ def test_the_guide_launches(guide: Any, stub_driver: StubDriver) -> None:
     assert (second.kernel, second.grid, second.block, second.stream) == ("empty", (1, 2, 3), (32, 2, 1), 0x55)
 
 
-def test_nothing_is_asked_for_again(guide: Any, stub_driver: StubDriver) -> None:
+def test_nothing_is_asked_for_again(guide, stub_driver):
     guide.empty(0, 0)
     stub_driver.clear()
     guide.empty(0, 0)
     assert {call.name for call in stub_driver.calls()} == {"cuCtxGetCurrent", "cuCtxGetDevice", "cuLaunchKernel"}
 
 
-def test_a_wrong_kernel_name_lists_the_names_there_are(guide: Any) -> None:
+def test_a_wrong_kernel_name_lists_the_names_there_are(guide):
     assert refusal(guide.missing) == (
         "RuntimeError: the cubin has no kernel named 'full'; it has: bounded, mixed, add_one, empty"
     )
 
 
-def test_a_refused_launch_says_what_it_was(guide: Any, stub_driver: StubDriver) -> None:
+def test_a_refused_launch_says_what_it_was(guide, stub_driver):
     stub_driver.use_device(0)
     stub_driver.fail("cuLaunchKernel", 701, count=1)
     assert refusal(guide.empty, 0, 16) == (
@@ -67,7 +61,7 @@ HIDDEN = ("driver_table", "driver_found", "launcher_lock", "primary_contexts", "
 
 
 @pytest.mark.parametrize("name", ["guide", "library", "bare", "cuda"])
-def test_a_library_needs_no_cuda_and_shares_nothing(name: str, libraries: dict[str, Path]) -> None:
+def test_a_library_needs_no_cuda_and_shares_nothing(name, libraries):
     if name not in libraries:
         pytest.skip("there are no CUDA headers")
     wanted, offered = undefined_symbols(libraries[name]), exported_symbols(libraries[name])
@@ -92,7 +86,7 @@ def run(script: str, library_path: Path, env: dict[str, str] | None = None) -> s
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
-def test_without_a_driver_a_library_loads(libraries: dict[str, Path]) -> None:
+def test_without_a_driver_a_library_loads(libraries):
     if run("import ctypes; ctypes.CDLL('libcuda.so.1')", libraries["guide"]).returncode == 0:
         pytest.skip("there is a driver")
     done = run(NO_DRIVER, libraries["guide"])
@@ -117,7 +111,7 @@ os._exit(9)
 """
 
 
-def test_a_child_unloads_nothing(libraries: dict[str, Path], stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_child_unloads_nothing(libraries, stub_driver, tmp_path):
     log = tmp_path / "log"
     script = FORKED.replace("os._exit(0)", "sys.exit(0)").replace(".empty(", '.launch("empty", ')
     done = run(script, libraries["bare"], stub_driver.environment(log))
@@ -126,7 +120,7 @@ def test_a_child_unloads_nothing(libraries: dict[str, Path], stub_driver: StubDr
     assert "cuLibraryUnload result=3" not in log.read_text()
 
 
-def test_a_forked_process_gets_a_clear_error(libraries: dict[str, Path], stub_driver: StubDriver) -> None:
+def test_a_forked_process_gets_a_clear_error(libraries, stub_driver):
     done = run(FORKED, libraries["guide"], stub_driver.environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(
@@ -158,9 +152,7 @@ print(os.wait()[1])
 """
 
 
-def test_a_child_forked_while_the_driver_starts_gets_an_error(
-    libraries: dict[str, Path], stub_driver: StubDriver, tmp_path: Path
-) -> None:
+def test_a_child_forked_while_the_driver_starts_gets_an_error(libraries, stub_driver, tmp_path):
     (tmp_path / "image").write_bytes(IMAGE)
     begun = {"STUB_CUDA_SLOW_START": str(tmp_path / "begun"), "IMAGE": str(tmp_path / "image")}
     done = run(FORKED_AT_START, libraries["bare"], {**stub_driver.environment(), **begun})
@@ -210,7 +202,7 @@ BYTES = {
 
 
 @pytest.mark.parametrize("kind", NO_CUBINS)
-def test_bytes_that_are_no_cubin_leave_the_module_alone(kind: str, features: Any, stub_driver: StubDriver) -> None:
+def test_bytes_that_are_no_cubin_leave_the_module_alone(kind, features, stub_driver):
     bad = BYTES.get(kind, kind.encode())
     assert refusal(features.replace, bad) == f"RuntimeError: CubinModule: {NO_CUBINS[kind]}"
     assert stub_driver.calls() == []
@@ -218,7 +210,7 @@ def test_bytes_that_are_no_cubin_leave_the_module_alone(kind: str, features: Any
     assert len(stub_driver.launches()) == 1
 
 
-def test_an_address_without_a_size_is_looked_at_too(features: Any, stub_driver: StubDriver) -> None:
+def test_an_address_without_a_size_is_looked_at_too(features, stub_driver):
     features.load_address(IMAGE)
     assert [call.name for call in stub_driver.calls() if "Library" in call.name] == [
         "cuLibraryLoadData",
@@ -230,7 +222,7 @@ def test_an_address_without_a_size_is_looked_at_too(features: Any, stub_driver: 
     assert refusal(features.load_address, BYTES["ptx"]).startswith("RuntimeError: CubinModule: the bytes are PTX")
 
 
-def test_a_fatbin_is_a_module(features: Any, stub_driver: StubDriver) -> None:
+def test_a_fatbin_is_a_module(features, stub_driver):
     """The driver takes what the device can run; a missing kernel and a missing architecture are said as of a cubin."""
     features.replace(FATBIN)
     features.launch("empty", 0, 0)
@@ -265,18 +257,18 @@ def with_names_beyond_the_end(image: bytes) -> bytes:
     return bytes(damaged)
 
 
-def test_names_beyond_the_end_are_not_read(features: Any, stub_driver: StubDriver) -> None:
+def test_names_beyond_the_end_are_not_read(features, stub_driver):
     features.replace(with_names_beyond_the_end(IMAGE))
     assert len(stub_driver.calls("cuLibraryLoadData")) == 1
     features.replace(IMAGE)
 
 
-def test_an_array_may_hold_a_fatbin(features: Any, stub_driver: StubDriver) -> None:
+def test_an_array_may_hold_a_fatbin(features, stub_driver):
     features.load_fatbin()
     assert len(stub_driver.calls("cuLibraryLoadData")) == 1
 
 
-def test_moved_objects_say_so(features: Any, stub_driver: StubDriver) -> None:
+def test_moved_objects_say_so(features, stub_driver):
     assert refusal(features.launch_moved) == (
         "RuntimeError: CUDA Driver Error: CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle; "
         "last refused launch: the kernel was moved to another object"
@@ -287,7 +279,7 @@ def test_moved_objects_say_so(features: Any, stub_driver: StubDriver) -> None:
     )
 
 
-def test_a_cubin_for_another_gpu(features: Any, stub_driver: StubDriver) -> None:
+def test_a_cubin_for_another_gpu(features, stub_driver):
     stub_driver.set_capability(0, 8, 0)
     assert refusal(features.launch, "empty", 0, 0) == (
         "RuntimeError: CUDA Runtime Error: CUDA_ERROR_NO_BINARY_FOR_GPU (209): no kernel image is available for "
@@ -299,14 +291,14 @@ def test_a_cubin_for_another_gpu(features: Any, stub_driver: StubDriver) -> None
 
 
 @pytest.mark.parametrize("grid", [1, 0])
-def test_uses_of_a_result(grid: int, features: Any) -> None:
+def test_uses_of_a_result(grid, features):
     assert features.use_result(grid) == 0
 
 
 # ---- a kernel library ------------------------------------------------------------------------------------------------
 
 
-def test_dispatch(library: Any, stub_driver: StubDriver) -> None:
+def test_dispatch(library, stub_driver):
     for dtype, kernel in ((np.float32, "scale_float32"), (np.float16, "scale_float16")):
         x, y = CudaArray(np.zeros(512, dtype), 1), CudaArray(np.zeros(512, dtype), 1, byte_offset=64)
         library.scale(tensor_of(y), tensor_of(x), None)
@@ -316,7 +308,7 @@ def test_dispatch(library: Any, stub_driver: StubDriver) -> None:
     assert stub_driver.current_device() == 0
 
 
-def test_checks(library: Any, stub_driver: StubDriver) -> None:
+def test_checks(library, stub_driver):
     x, table = floats(), tensor_of(CudaArray(np.zeros((4, 6), np.float32)))
     strided = tensor_of(CudaArray(np.zeros(8, np.float32), shape=(4,), strides=(2,)))
     on_cpu = tensor_of(CudaArray(np.zeros(300, np.float32), device_type=CPU))
@@ -333,7 +325,7 @@ def test_checks(library: Any, stub_driver: StubDriver) -> None:
     assert stub_driver.launches() == []
 
 
-def test_allocation(library: Any) -> None:
+def test_allocation(library):
     import torch
 
     tensor = library.allocate(torch.zeros(3))

@@ -2,23 +2,18 @@
 
 # ruff: noqa: F811  a fixture is imported, and a parameter of the same name asks for it
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray, tensor_of
+from support.driver import StubDriver
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 from support.wrapper_fixtures import IMAGE, features, libraries  # noqa: F401  pytest finds them here
 from support.wrappers import load, refusal
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 MAX_DYNAMIC_SHARED = "8"  # cuda.h's numbers, as the log has them
 CLUSTER_POLICY = 5
@@ -32,7 +27,7 @@ def raised(stub_driver: StubDriver) -> list[tuple[str, str]]:
     return [(call["device"], call["value"]) for call in calls if call["attribute"] == MAX_DYNAMIC_SHARED]
 
 
-def test_shared_memory_is_raised_when_it_is_asked_for(features: Any, stub_driver: StubDriver) -> None:
+def test_shared_memory_is_raised_when_it_is_asked_for(features, stub_driver):
     features.launch("empty", 0, 48 * 1024)
     assert raised(stub_driver) == []
     features.launch("empty", 0, 200_000)
@@ -40,7 +35,7 @@ def test_shared_memory_is_raised_when_it_is_asked_for(features: Any, stub_driver
     assert [launch.shared_bytes for launch in stub_driver.launches()] == [48 * 1024, 200_000]
 
 
-def test_static_shared_memory_counts(features: Any, stub_driver: StubDriver) -> None:
+def test_static_shared_memory_counts(features, stub_driver):
     assert refusal(features.launch, "mixed", 0, 232_400) == (
         "RuntimeError: CUDA Runtime Error: CUDA_ERROR_INVALID_VALUE (1): invalid argument; last refused launch: mixed: "
         "232400 bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 bytes, and the "
@@ -50,14 +45,14 @@ def test_static_shared_memory_counts(features: Any, stub_driver: StubDriver) -> 
 
 
 @pytest.mark.parametrize(("form", "first", "second"), [(0, -1, 0), (0, 200_000, 0), (1, 1024, -1), (1, 1024, 100_000)])
-def test_the_most_shared_memory(form: int, first: int, second: int, features: Any, stub_driver: StubDriver) -> None:
+def test_the_most_shared_memory(form, first, second, features, stub_driver):
     features.launch_most(form, first, second, 232_448)
     assert raised(stub_driver)[0] == ("0", "232448")  # device 0 is in use, device 1 is left alone
     assert {device for device, _ in raised(stub_driver)} == {"0"}
     assert stub_driver.launches()[0].shared_bytes == 232_448
 
 
-def test_more_shared_memory_than_any_device_has(features: Any, stub_driver: StubDriver) -> None:
+def test_more_shared_memory_than_any_device_has(features, stub_driver):
     text = "ValueError: GetKernelWithMaxDynamicSharedMemory: "
     assert refusal(features.launch_most, 0, 232_449, 0, 0) == (
         f"{text}232449 bytes of dynamic shared memory requested for 'empty', but no device here gives it more than "
@@ -72,7 +67,7 @@ def test_more_shared_memory_than_any_device_has(features: Any, stub_driver: Stub
 # ---- devices and streams ---------------------------------------------------------------------------------------------
 
 
-def test_a_launch_goes_to_the_device_of_its_stream(features: Any, stub_driver: StubDriver) -> None:
+def test_a_launch_goes_to_the_device_of_its_stream(features, stub_driver):
     stub_driver.set_primary_active(1, is_active=True)
     for device in (1, 0, 1):
         features.launch("empty", stub_driver.create_stream(device), 0)
@@ -80,13 +75,13 @@ def test_a_launch_goes_to_the_device_of_its_stream(features: Any, stub_driver: S
     assert [launch.device for launch in stub_driver.launches()] == [1, 0, 1]
 
 
-def test_a_refused_launch_leaves_the_device_as_it_was(features: Any, stub_driver: StubDriver) -> None:
+def test_a_refused_launch_leaves_the_device_as_it_was(features, stub_driver):
     stub_driver.set_primary_active(1, is_active=True)
     assert "cuda:1 gives a block" in refusal(features.launch, "empty", stub_driver.create_stream(1), 300_000)
     assert stub_driver.current_device() == 0
 
 
-def test_without_a_stream_the_pointers_tell(features: Any, stub_driver: StubDriver) -> None:
+def test_without_a_stream_the_pointers_tell(features, stub_driver):
     arrays = [CudaArray(np.zeros(8, np.float32), device) for device in (0, 1)]
     for array in arrays:
         stub_driver.library.stub_place(ctypes.c_uint64(array.address), ctypes.c_size_t(32), array.device)
@@ -96,7 +91,7 @@ def test_without_a_stream_the_pointers_tell(features: Any, stub_driver: StubDriv
     assert stub_driver.current_device() == 0
 
 
-def test_a_thread_without_a_context(features: Any, stub_driver: StubDriver) -> None:
+def test_a_thread_without_a_context(features, stub_driver):
     stub_driver.set_primary_active(1, is_active=True)
     streams = [stub_driver.create_stream(device) for device in (0, 1)]
     threads = [Thread(target=features.launch, args=("empty", stream, 0)) for stream in streams for _ in range(4)]
@@ -107,7 +102,7 @@ def test_a_thread_without_a_context(features: Any, stub_driver: StubDriver) -> N
     assert sorted(launch.device for launch in stub_driver.launches()) == [0] * 4 + [1] * 4
 
 
-def test_one_device(libraries: dict[str, Path], stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_one_device(libraries, stub_driver, tmp_path):
     stub_driver.set_device_count(1)
     stub_driver.use_device(None)
     module = load(Path(shutil.copy(libraries["bare"], tmp_path / "one.so")))
@@ -122,7 +117,7 @@ def test_one_device(libraries: dict[str, Path], stub_driver: StubDriver, tmp_pat
     assert [call.name for call in stub_driver.calls()] == ["cuLaunchKernelEx"]
 
 
-def test_a_first_launch_during_capture(features: Any, stub_driver: StubDriver) -> None:
+def test_a_first_launch_during_capture(features, stub_driver):
     stub_driver.set_primary_active(1, is_active=True)
     stub_driver.set_capturing(is_capturing=True)
     features.replace(IMAGE)
@@ -131,7 +126,7 @@ def test_a_first_launch_during_capture(features: Any, stub_driver: StubDriver) -
     assert len(stub_driver.launches()) == 2
 
 
-def test_the_guard(features: Any, stub_driver: StubDriver) -> None:
+def test_the_guard(features, stub_driver):
     seen: list[int | None] = []
     for before in (0, 1, None):
         stub_driver.use_device(before)
@@ -144,7 +139,7 @@ def test_the_guard(features: Any, stub_driver: StubDriver) -> None:
     )
 
 
-def test_the_guard_restores_when_its_scope_throws(features: Any, stub_driver: StubDriver) -> None:
+def test_the_guard_restores_when_its_scope_throws(features, stub_driver):
     def fail() -> None:
         raise ValueError("inside")
 
@@ -154,7 +149,7 @@ def test_the_guard_restores_when_its_scope_throws(features: Any, stub_driver: St
     assert features.guarded_count(1, lambda: None) == 2
 
 
-def test_the_guard_leaves_a_context_of_the_right_device(features: Any, stub_driver: StubDriver) -> None:
+def test_the_guard_leaves_a_context_of_the_right_device(features, stub_driver):
     stub_driver.library.cuCtxSetCurrent(ctypes.c_void_p(stub_driver.create_context(1)))
     stub_driver.clear()
     features.guarded_count(1, lambda: None)
@@ -164,7 +159,7 @@ def test_the_guard_leaves_a_context_of_the_right_device(features: Any, stub_driv
 # ---- launch attributes -----------------------------------------------------------------------------------------------
 
 
-def test_configurations(features: Any, stub_driver: StubDriver) -> None:
+def test_configurations(features, stub_driver):
     features.launch_cluster(stub_driver.create_stream(0), 4)
     features.launch_cluster(0, 1)
     features.launch_driver_config()
@@ -176,7 +171,7 @@ def test_configurations(features: Any, stub_driver: StubDriver) -> None:
     assert by_handle.grid == (4, 1, 1)
 
 
-def test_the_configuration_of_the_runtime(libraries: dict[str, Path], stub_driver: StubDriver) -> None:
+def test_the_configuration_of_the_runtime(libraries, stub_driver):
     if "cuda" not in libraries:
         pytest.skip("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
     load(libraries["cuda"]).launch_runtime_config()
@@ -186,7 +181,7 @@ def test_the_configuration_of_the_runtime(libraries: dict[str, Path], stub_drive
     assert launch.attribute(LAUNCH_PDL) == 1
 
 
-def test_the_builder(features: Any, stub_driver: StubDriver) -> None:
+def test_the_builder(features, stub_driver):
     features.launch_built(8, 4, 2, 2, 1000)
     features.launch_cooperative(4)
     built, cooperative = stub_driver.launches()
@@ -200,12 +195,12 @@ def test_the_builder(features: Any, stub_driver: StubDriver) -> None:
     assert stub_driver.calls("cuOccupancyMaxActiveClusters") == []
 
 
-def test_a_cluster_must_be_positive(features: Any, stub_driver: StubDriver) -> None:
+def test_a_cluster_must_be_positive(features, stub_driver):
     assert refusal(features.launch_built, 8, 4, 0, 1, 0) == "ValueError: cluster must be positive, got (4, 0, 1)"
     assert stub_driver.launches() == []
 
 
-def test_a_lost_context_is_no_matter_of_clusters(features: Any, stub_driver: StubDriver) -> None:
+def test_a_lost_context_is_no_matter_of_clusters(features, stub_driver):
     stub_driver.fail("cuOccupancyMaxActiveClusters", 700)
     said = refusal(features.launch_built, 8, 4, 2, 1, 3000)  # a launch that was not found possible before
     assert said.startswith(

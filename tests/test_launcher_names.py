@@ -1,15 +1,10 @@
 """Every public name of tvm-ffi's launcher headers, in each of the forms that those take."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.program import CUBIN
 from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, refusal
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 FLAGS = {
     "bare": (),  # no header of CUDA's
@@ -27,7 +22,7 @@ def names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load(build_wrapper(wrapper, tmp_path_factory.mktemp("names") / request.param))
 
 
-def test_all_forms_of_a_launch(names: Any, stub_driver: StubDriver) -> None:
+def test_all_forms_of_a_launch(names, stub_driver):
     stub_driver.use_device(0)
     assert names.launches(CUBIN.read_bytes()) == 7
     launches = stub_driver.launches()
@@ -38,7 +33,7 @@ def test_all_forms_of_a_launch(names: Any, stub_driver: StubDriver) -> None:
     assert [launch.cluster for launch in launches[3:5]] == [(2, 1, 1)] * 2
 
 
-def test_by_handle(names: Any, stub_driver: StubDriver) -> None:
+def test_by_handle(names, stub_driver):
     stub_driver.use_device(0)
     assert names.by_handle(CUBIN.read_bytes(), -1) == 232_448 - 128
     assert names.by_handle(CUBIN.read_bytes(), 100_000) == 100_000

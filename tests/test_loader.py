@@ -1,7 +1,5 @@
 """The module and its typed functions, and libraries loaded where nothing else is there."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import inspect

@@ -1,17 +1,12 @@
 """The manual: Sphinx builds it without a warning, and every block of its pages runs."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 from builds import ROOT
 from support.manual import is_runnable, read_blocks
-from support.pages import PageRun
 
 DOCS = ROOT / "docs"
 PAGES = sorted({path.stem for path in DOCS.glob("*.md")} - {"README", "index"})
@@ -28,7 +23,7 @@ PRINTED = {
 }
 
 
-def test_the_manual_builds_without_warnings(run_page: Callable[[Path], PageRun]) -> None:
+def test_the_manual_builds_without_warnings(run_page):
     if not HAS_SPHINX:
         pytest.skip("the extra docs is not installed")
     built = run_page(DOCS)
@@ -42,7 +37,7 @@ def test_the_manual_builds_without_warnings(run_page: Callable[[Path], PageRun])
     assert "--resources" in options
 
 
-def test_the_contents_and_the_readme_list_each_page() -> None:
+def test_the_contents_and_the_readme_list_each_page():
     toctrees = re.findall(r"^[a-z_]+$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
     assert sorted(toctrees) == PAGES
     linked = re.findall(r"\((\w+)\.md\)", (DOCS / "README.md").read_text())
@@ -52,7 +47,7 @@ def test_the_contents_and_the_readme_list_each_page() -> None:
 # ---- the blocks --------------------------------------------------------------------------------------------------
 
 
-def test_blocks_and_what_comments_say_about_them(tmp_path: Path) -> None:
+def test_blocks_and_what_comments_say_about_them(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- setup\nx = 1\n-->\n```python\nassert x == 1\n```\n- item\n  ```sh\n  true\n  ```\n"
@@ -67,14 +62,14 @@ def test_blocks_and_what_comments_say_about_them(tmp_path: Path) -> None:
     assert blocks[2].text == "true\n"
 
 
-def test_each_mark_says_something_that_is_known() -> None:
+def test_each_mark_says_something_that_is_known():
     for page in PAGES:
         for block in read_blocks(DOCS / f"{page}.md"):
             assert KNOWN_MARK.fullmatch(block.mark), f"{page}.md:{block.line}"
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_the_blocks_of_the_page_run(page: str, run_page: Callable[[Path], PageRun]) -> None:
+def test_the_blocks_of_the_page_run(page, run_page):
     if page == "triton":
         pytest.importorskip("triton")
     run = run_page(DOCS / f"{page}.md")
@@ -83,7 +78,7 @@ def test_the_blocks_of_the_page_run(page: str, run_page: Callable[[Path], PageRu
         assert line in run.output
 
 
-def test_the_first_block_of_the_readme_runs() -> None:
+def test_the_first_block_of_the_readme_runs():
     first = next(read_blocks(ROOT / "README.md"))
     code, refused = first.text.replace('device="cuda"', 'device="cpu"').rstrip().rsplit("\n", 1)
     namespace: dict[str, Any] = {}

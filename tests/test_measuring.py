@@ -1,7 +1,5 @@
 """Tests of `benchmark` and `compare`: what they measure, what they leave as it was, and what they refuse."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Tests of the clock of a GPU, with a driver that only records and on a GPU."""
 
-from __future__ import annotations
-
 import textwrap
 import time
 from contextlib import ExitStack

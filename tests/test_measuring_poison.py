@@ -1,7 +1,5 @@
 """How `compare` overwrites outputs to find elements that nobody writes, and keeps integers that a function reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tests of measuring without kernels: tables, functions of Python, and the memory of tensors."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What NVRTC leaves out for small sources (`--minimal`): when it is asked to, and that the code is the same."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

@@ -1,7 +1,5 @@
 """What host code does with the kernels of its own text: each feature is built here, and runs where there is a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import subprocess

@@ -1,9 +1,5 @@
 """What a text with kernels and host functions exports, and what is said if it cannot."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from support.nvcc import needs_nvcc
 
@@ -23,9 +19,7 @@ def build(source: str, functions: list[str] | None = None, **options: object) ->
 
 @needs_nvcc
 @pytest.mark.parametrize("options", [{}, {"kind": "mixed"}], ids=["found", "named"])
-def test_a_library_without_functions_is_refused_before_nvcc_runs(
-    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_without_functions_is_refused_before_nvcc_runs(options, monkeypatch):
     monkeypatch.setattr("jitload.host_cpp.library.run_ninja", None)
     with pytest.raises(LaunchSpecError) as caught:
         build(MIXED, **options)
@@ -34,7 +28,7 @@ def test_a_library_without_functions_is_refused_before_nvcc_runs(
 
 
 @needs_nvcc
-def test_exports_of_headers_macros_and_objects_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_exports_of_headers_macros_and_objects_count(monkeypatch, tmp_path):
     class CompilerRanError(Exception):
         pass
 
@@ -54,7 +48,7 @@ def test_exports_of_headers_macros_and_objects_count(monkeypatch: pytest.MonkeyP
 
 
 @needs_nvcc
-def test_a_typo_suggests_the_nearest_name() -> None:
+def test_a_typo_suggests_the_nearest_name():
     with pytest.raises(CompileError, match=r"has 'run_itt', which no source declares\. Did you mean 'run_it'\?"):
         build(MIXED, ["run_itt"])
 
@@ -67,14 +61,14 @@ LOGS = {
 
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
-def test_a_type_that_cannot_be_passed_is_named(log: str) -> None:
+def test_a_type_that_cannot_be_passed_is_named(log):
     sources = inline_sources("m", MIXED)
     request = make_request(Call("m", sources, makes="library", arch="sm_90", functions=["run_it"]))
     hint = export_hint(f"{log}\nfunctions['run_it']:1: note", choose_host_exports(request), request)
     assert hint.startswith("'run_it' takes or returns std::map<int, float>, which cannot be passed from Python.")
 
 
-def test_the_names_of_parameters_come_from_the_definition(tmp_path: Path) -> None:
+def test_the_names_of_parameters_come_from_the_definition(tmp_path):
     (tmp_path / "ops.h").write_text("void f(float*, int);\nint g(int* a, int b);\nint h(int* only);\n")
     source = f"""#include "{tmp_path}/ops.h"
     void f(float* data, int count) {{ one<<<1, 1>>>(data); }}

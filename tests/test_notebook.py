@@ -1,7 +1,5 @@
 """The cell magic `%%cuda`, and how modules, functions and errors look in a notebook."""
 
-from __future__ import annotations
-
 import re
 import time
 

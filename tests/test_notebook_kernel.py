@@ -1,7 +1,5 @@
 """Notebooks in a kernel of Jupyter: the examples, interrupts, and where output and errors appear."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sys
@@ -127,7 +125,7 @@ def check_notebooks(notebook: Notebook, device: str) -> None:
     assert re.search(r"// transpose.cu:\d+  if \(column < n", tuning)
 
 
-def test_the_notebooks_run_without_a_gpu(notebook: Notebook) -> None:
+def test_the_notebooks_run_without_a_gpu(notebook):
     import torch
 
     if torch.cuda.is_available():
@@ -137,12 +135,12 @@ def test_the_notebooks_run_without_a_gpu(notebook: Notebook) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_the_notebooks_run_on_a_gpu(notebook: Notebook) -> None:
+def test_the_notebooks_run_on_a_gpu(notebook):
     check_notebooks(notebook, "cuda:0")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_are_stored_without_outputs(path) -> None:
+def test_notebooks_are_stored_without_outputs(path):
     page = nbformat.read(path, 4)
     nbformat.validate(page)
     code = [cell for cell in page.cells if cell.cell_type == "code"]
@@ -152,7 +150,7 @@ def test_notebooks_are_stored_without_outputs(path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_what_a_gpu_prints_appears_in_its_cell(notebook: Notebook) -> None:
+def test_what_a_gpu_prints_appears_in_its_cell(notebook):
     assert notebook.run(f"%%cuda\n{CELL}").status == "ok"
     for number in range(3):
         assert notebook.run(f"hello[1, 1]({number})").text == f"hello {number}\n"
@@ -167,7 +165,7 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook: Notebook) -> None:
     [(ARCH, SLOW), ("cpu", SLOW), (f"{ARCH} --functions run", f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}")],
     ids=["nvrtc", "cpu", "nvcc"],
 )
-def test_interrupting_ends_a_build(notebook: Notebook, arch: str, text: str) -> None:
+def test_interrupting_ends_a_build(notebook, arch, text):
     output = notebook.run(f"%%cuda --arch {arch}\n{text}", interrupt_after_s=1.5)
     assert output.status == "error"
     assert output.text.rstrip().endswith("KeyboardInterrupt: the build of 'cell' was stopped")
@@ -180,7 +178,7 @@ def test_interrupting_ends_a_build(notebook: Notebook, arch: str, text: str) -> 
     assert again.status == "ok"
 
 
-def test_interrupting_ends_a_kernel_on_the_cpu(notebook: Notebook) -> None:
+def test_interrupting_ends_a_kernel_on_the_cpu(notebook):
     output = notebook.run("endless[8, 8](torch.zeros(4, dtype=torch.uint32))", interrupt_after_s=0.5)
     assert output.status == "error"
     assert "jitload" not in output.text.replace("test_notebook", "")
@@ -191,7 +189,7 @@ def test_interrupting_ends_a_kernel_on_the_cpu(notebook: Notebook) -> None:
 # ---- output and errors ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_kernel_prints_appears_in_its_cell(notebook: Notebook) -> None:
+def test_what_a_kernel_prints_appears_in_its_cell(notebook):
     for number in range(20):
         assert notebook.run(f"vec.hello[2, 1]({number})").text == f"hello {number}\n" * 2
 
@@ -213,7 +211,7 @@ def test_what_a_kernel_prints_appears_in_its_cell(notebook: Notebook) -> None:
         ("vec.add.occupancy()", "JitLoadError: add() was built for the CPU only"),
     ],
 )
-def test_the_traceback_has_only_the_cell(notebook: Notebook, code: str, message: str) -> None:
+def test_the_traceback_has_only_the_cell(notebook, code, message):
     output = notebook.run(code)
     assert output.status == "error"
     assert message in output.text
@@ -222,7 +220,7 @@ def test_the_traceback_has_only_the_cell(notebook: Notebook, code: str, message:
     assert "File " not in output.text
 
 
-def test_an_error_of_the_package_itself_shows_its_frames(notebook: Notebook) -> None:
+def test_an_error_of_the_package_itself_shows_its_frames(notebook):
     output = notebook.run(
         "import unittest.mock\nwith unittest.mock.patch('jitload.api.read_options', side_effect=KeyError(1)):\n"
         "    jitload.load_inline('m', cuda_sources='')"

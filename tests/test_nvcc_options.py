@@ -1,7 +1,5 @@
 """Options written for nvcc: quotes for a shell, architectures that agree with `arch=`, and libraries to link."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 

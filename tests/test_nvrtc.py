@@ -1,7 +1,5 @@
 """NVRTC in this process: what it says of headers that are not the user's, and forks while it works."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import logging
@@ -31,13 +29,13 @@ OF_THE_USER = 'vec.cu(2): warning #177-D: variable "i" was declared but never re
     ("log", "level"),
     [(OF_THE_KIT, logging.INFO), (OF_THE_USER, logging.WARNING), (OF_THE_KIT + OF_THE_USER, logging.WARNING)],
 )
-def test_warnings_about_the_kit_are_no_warnings(log: str, level: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_about_the_kit_are_no_warnings(log, level, caplog):
     with caplog.at_level(logging.DEBUG, logger="jitload"):
         log_warnings(log, (KIT,))
     assert [record.levelno for record in caplog.records] == [level]
 
 
-def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_compile_logs_nothing(caplog):
     with caplog.at_level(logging.DEBUG, logger="jitload"):
         log_warnings("\n", (KIT,))
     assert caplog.records == []
@@ -70,7 +68,7 @@ fork_and_compile()
 """
 
 
-def test_a_child_forked_inside_nvrtc_is_told() -> None:
+def test_a_child_forked_inside_nvrtc_is_told():
     *told, compiled = run_python(FORK).splitlines()
     assert told == ["ToolchainError this process was forked while another thread was compiling with NVRTC"] * 2
     assert compiled == "compiled"
@@ -88,7 +86,7 @@ __attribute__((constructor)) static void wait_for_an_answer(void) {
 """
 
 
-def test_other_threads_work_while_nvrtc_is_opened(tmp_path: Path) -> None:
+def test_other_threads_work_while_nvrtc_is_opened(tmp_path):
     pipes = (request, to_request), (answer, to_answer) = os.pipe(), os.pipe()
     library = tmp_path / "slow.so"
     command = ["cc", "-shared", "-fPIC", f"-DREQUEST={to_request}", f"-DANSWER={answer}", "-x", "c", "-", "-o", library]
@@ -103,7 +101,7 @@ def test_other_threads_work_while_nvrtc_is_opened(tmp_path: Path) -> None:
     assert ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "was_answered").value == 1
 
 
-def test_an_unknown_suffix_lists_the_architectures() -> None:
+def test_an_unknown_suffix_lists_the_architectures():
     with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
         nvrtc_compile("__global__ void k() {}", arch="sm_90f")
 
@@ -133,7 +131,7 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
         ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
     ],
 )
-def test_an_error_says_what_to_do_next(text: str, options: list[str], words: str):
+def test_an_error_says_what_to_do_next(text, options, words):
     with pytest.raises(CompileError) as caught:
         nvrtc_compile(text, arch="sm_80", extra_opts=options)
     assert words in caught.value.hint
@@ -160,7 +158,7 @@ def test_a_kernel_with_the_name_of_another_function():
 BUILD = 'builds.build(builds.kernel("f"))'
 
 
-def test_without_cuda_bindings_the_error_names_the_command(cache: Path) -> None:
+def test_without_cuda_bindings_the_error_names_the_command(cache):
     done = builds.run_python(
         f"""
 import sys
@@ -189,7 +187,7 @@ def other_nvrtc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / name
 
 
-def test_the_nvrtc_that_another_package_has_loaded_is_not_used(cache: Path, other_nvrtc: Path) -> None:
+def test_the_nvrtc_that_another_package_has_loaded_is_not_used(cache, other_nvrtc):
     """As torch loads the one that it came with, and JITLOAD_NVRTC names another."""
     done = builds.run_python(f"import ctypes; ctypes.CDLL({str(other_nvrtc)!r})\nimport builds; print({BUILD})")
     assert done.stdout.endswith("/m.so\n"), done.stderr
@@ -203,7 +201,7 @@ def test_the_nvrtc_that_another_package_has_loaded_is_not_used(cache: Path, othe
     ],
     ids=["another package has compiled", "JITLOAD_NVRTC has changed"],
 )
-def test_a_second_nvrtc_in_a_process_is_an_error(cache: Path, other_nvrtc: Path, first: str, second: str) -> None:
+def test_a_second_nvrtc_in_a_process_is_an_error(cache, other_nvrtc, first, second):
     done = builds.run_python(
         f"""
 import os, builds, jitload

@@ -1,14 +1,12 @@
 """The headers that stand in for the C and C++ library under NVRTC, alone, in their meaning, and beside CUDA's own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from direct_nvrtc import Answer, ask_nvrtc, nvrtc_library
@@ -19,9 +17,6 @@ from jitload.cuda.job import NvrtcJob
 from jitload.cuda.nvrtc import run_nvrtc
 from jitload.errors import CompileError
 from jitload.nvrtc import nvrtc_compile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TESTS_DIR = Path(__file__).parent
 SHIM_DIR = TESTS_DIR.parent / "jitload" / "include" / "nvrtc"
@@ -173,7 +168,7 @@ def complaint(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize("case", [*alone_cases(), *meaning_cases(), *coexistence_cases()], ids=lambda case: case.name)
-def test_compiles_silently(kit_dirs: tuple[Path, ...], case: Case) -> None:
+def test_compiles_silently(kit_dirs, case):
     """No error, and no warning either: a user did not write these headers."""
     for header in case.needs:
         if not any((folder / header).is_file() for folder in kit_dirs):
@@ -207,7 +202,7 @@ static_assert(std::midpoint(kFour, kFour + 3) == kFour + 1 && std::midpoint(kFou
 """
 
 
-def test_last_cases_are_those_of_the_hosts_library(kit_dirs: tuple[Path, ...]) -> None:
+def test_last_cases_are_those_of_the_hosts_library(kit_dirs):
     """What NVRTC works out with our headers is what g++ does with its own."""
     answer = compile_case(Case("last", LAST_CASES, "c++20"), *kit_dirs)
     assert (answer.cubin != b"", answer.log) == (True, "")
@@ -216,13 +211,13 @@ def test_last_cases_are_those_of_the_hosts_library(kit_dirs: tuple[Path, ...]) -
     assert done.returncode == 0, done.stderr
 
 
-def test_mangled_types_are_those_of_linux(kit_dirs: tuple[Path, ...]) -> None:
+def test_mangled_types_are_those_of_linux(kit_dirs):
     """A kernel's symbol says `l` and `m`, long and unsigned long, as nvcc's does."""
     source = "#include <cstdint>\n__global__ void wide(int64_t* x, uint64_t y, std::size_t n) { x[n] = y; }"
     assert b"_Z4widePlmm\0" in compile_source(source, *kit_dirs).cubin
 
 
-def test_cuda_h_gives_tensor_maps(kit_dirs: tuple[Path, ...]) -> None:
+def test_cuda_h_gives_tensor_maps(kit_dirs):
     """A CUtensorMap parameter has the size and the alignment of the kit's CUDA."""
     source = """#include <cuda.h>
     static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) == (CUDA_VERSION >= 13000 ? 128 : 64), "");
@@ -233,7 +228,7 @@ def test_cuda_h_gives_tensor_maps(kit_dirs: tuple[Path, ...]) -> None:
     assert b"_Z4load14CUtensorMap_stym\0" in answer.cubin
 
 
-def test_stand_ins_need_no_cuda_headers(kit_dirs: tuple[Path, ...]) -> None:
+def test_stand_ins_need_no_cuda_headers(kit_dirs):
     """With NVRTC and nothing else a kernel file's usual first lines compile."""
     source = includes(*BUILT_IN.split(), "cuda.h", "iostream", "vector")
     source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { *x = make_float4(1, 2, 3, 4); }"
@@ -252,14 +247,14 @@ def test_stand_ins_need_no_cuda_headers(kit_dirs: tuple[Path, ...]) -> None:
         ),
     ],
 )
-def test_what_cannot_work_says_so(kit_dirs: tuple[Path, ...], source: str, message: str) -> None:
+def test_what_cannot_work_says_so(kit_dirs, source, message):
     """Host-only parts of the library end in an ordinary error of the compiler."""
     answer = compile_source(source, *kit_dirs)
     assert not answer.cubin
     assert message in answer.log
 
 
-def test_a_correction_without_the_header_that_it_corrects(kit_dirs: tuple[Path, ...]) -> None:
+def test_a_correction_without_the_header_that_it_corrects(kit_dirs):
     """The error names that header, as the user knows it."""
     source = "#include <cuda/std/cfloat>\n"
     job = NvrtcJob(name="k.cu", source=source, options=("-arch=sm_90",), headers=headers_in_memory(()))
@@ -268,7 +263,7 @@ def test_a_correction_without_the_header_that_it_corrects(kit_dirs: tuple[Path, 
     assert caught.value.hint.startswith("NVRTC has no 'cuda/std/cfloat': ")
 
 
-def test_shims_come_before_the_users_include_paths(kit_dirs: tuple[Path, ...], tmp_path: Path) -> None:
+def test_shims_come_before_the_users_include_paths(kit_dirs, tmp_path):
     """A system directory among the user's include paths hides no shim, and its other headers are found."""
     (tmp_path / "stdint.h").write_text("#error not for device code\n")
     (tmp_path / "users.h").write_text("#include <stdint.h>\ntypedef int64_t users;\n")
@@ -276,7 +271,7 @@ def test_shims_come_before_the_users_include_paths(kit_dirs: tuple[Path, ...], t
     assert (answer.cubin != b"", answer.log) == (True, "")
 
 
-def test_no_header_in_memory_hides_one_of_the_kit(kit_dirs: tuple[Path, ...]) -> None:
+def test_no_header_in_memory_hides_one_of_the_kit(kit_dirs):
     """NVRTC would prefer it to the file that a header of the kit means, which lies beside that header."""
     names = {name for name, text in headers_in_memory(kit_dirs) if "<./" not in text}
     folders = {folder for directory in kit_dirs for folder, _, _ in os.walk(directory)}
@@ -287,7 +282,7 @@ def test_no_header_in_memory_hides_one_of_the_kit(kit_dirs: tuple[Path, ...]) ->
 
 
 @pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
-def test_every_way_to_nvrtc_has_the_headers(compile_source: Callable[..., object]) -> None:
+def test_every_way_to_nvrtc_has_the_headers(compile_source):
     text = "#include <vector>\n#include <cstdio>\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
     assert compile_source(text + '__global__ void k(int64_t* x) { std::printf("%ld", *x); }', arch="sm_90")
 
@@ -299,7 +294,7 @@ C_HEADERS = """
 
 
 @pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
-def test_c_headers_may_be_included_within_extern_c(compile_source: Callable[..., object]) -> None:
+def test_c_headers_may_be_included_within_extern_c(compile_source):
     text = f"""extern "C" {{
     {includes(*C_HEADERS.split())}}}
     {includes("complex", "algorithm", "cmath")}
@@ -312,9 +307,7 @@ def test_c_headers_may_be_included_within_extern_c(compile_source: Callable[...,
 @pytest.mark.parametrize(
     ("compile_source", "header"), [(jitload.compile_cubin, "cooperative_groups.h"), (nvrtc_compile, "cuda/ptx")]
 )
-def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(
-    kit_dirs: tuple[Path, ...], compile_source: Callable[..., object], header: str
-) -> None:
+def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(kit_dirs, compile_source, header):
     """Upstream's nvrtc_compile takes such a text, because CCCL declares the same types under NVRTC."""
     if not any((folder / "cuda/std/cstdint").is_file() for folder in kit_dirs):
         pytest.skip("this kit has no cuda/std/cstdint")
@@ -327,12 +320,12 @@ def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(
     assert b"_Z1kPyy" in bytes(getattr(result, "data", result))
 
 
-def test_such_a_type_may_be_an_alias() -> None:
+def test_such_a_type_may_be_an_alias():
     text = f"using uint64_t = unsigned long long;\n{includes('cstdint')}__global__ void k(std::uint64_t* x) {{}}"
     assert b"_Z1kPy" in jitload.compile_cubin(text, arch="sm_90").data
 
 
-def test_macros_of_posix() -> None:
+def test_macros_of_posix():
     """What these headers define works in device code."""
     text = includes("byteswap.h", "endian.h", "linux/types.h", "sys/param.h", "fenv.h", "bits/stdc++.h")
     text += """
@@ -341,7 +334,7 @@ def test_macros_of_posix() -> None:
     assert jitload.compile_cubin(text, arch="sm_90")
 
 
-def test_a_missing_curand_names_its_package(kit_dirs: tuple[Path, ...]) -> None:
+def test_a_missing_curand_names_its_package(kit_dirs):
     if any((folder / "curand_kernel.h").is_file() for folder in kit_dirs):
         pytest.skip("this kit has cuRAND")
     with pytest.raises(
@@ -350,7 +343,7 @@ def test_a_missing_curand_names_its_package(kit_dirs: tuple[Path, ...]) -> None:
         jitload.compile_cubin("#include <curand_kernel.h>\n" + EMPTY_KERNEL, arch="sm_90")
 
 
-def test_corrections_come_before_the_users_cccl(kit_dirs: tuple[Path, ...]) -> None:
+def test_corrections_come_before_the_users_cccl(kit_dirs):
     """A user who names a CCCL of their own still gets one int64_t for it and for <stdint.h>."""
     if not any((folder / "cuda/std/cstdint").is_file() for folder in kit_dirs):
         pytest.skip("this kit has no cuda/std/cstdint")
@@ -360,7 +353,7 @@ def test_corrections_come_before_the_users_cccl(kit_dirs: tuple[Path, ...]) -> N
     assert b"_Z1kPlS_\0" in answer.cubin
 
 
-def test_cheap_headers_stay_cheap(kit_dirs: tuple[Path, ...]) -> None:
+def test_cheap_headers_stay_cheap(kit_dirs):
     """The everyday headers together cost less than a fifth of what CCCL's type_traits alone would cost."""
 
     def fastest_s(source: str) -> float:

@@ -1,7 +1,5 @@
 """An object instead of a library: a link of the user's own makes a library of it that works."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

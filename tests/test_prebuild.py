@@ -1,7 +1,5 @@
 """`prebuild`: many requests at once, the bad ones among them, progress, executors and how many workers there are."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import os

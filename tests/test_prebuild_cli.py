@@ -1,7 +1,5 @@
 """The command `jitload prebuild`: where requests come from, exit codes, what it prints, and what it ships."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

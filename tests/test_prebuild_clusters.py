@@ -1,7 +1,5 @@
 """`prebuild` on Ray and on MPI, for real: several processes, one directory, and a worker killed in the middle."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

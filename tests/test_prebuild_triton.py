@@ -1,7 +1,5 @@
 """`prebuild` with Triton kernels: by name, by object, of a program itself; what goes wrong; what a call finds later."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The workers of `prebuild`: those that die, Ctrl-C, a process pool, and a cluster of Dask's with one directory."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

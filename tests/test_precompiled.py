@@ -78,7 +78,7 @@ def kept() -> list[precompiled.PrecompiledHeader]:
         ("  #  include <a>\r\nint x;", "  #  include <a>\r\n"),
     ],
 )
-def test_the_directives_end_with_the_last_include(text: str, directives: str | None):
+def test_the_directives_end_with_the_last_include(text, directives):
     assert leading_directives(text) == (text.removesuffix("int x;") if directives is None else directives)
 
 
@@ -88,7 +88,7 @@ def test_long_comments_are_read_in_linear_time():
     assert time.perf_counter() - start < 1
 
 
-def test_code_and_messages_are_those_without_a_precompiled_header(compiles: Callable[..., jitload.Cubin]):
+def test_code_and_messages_are_those_without_a_precompiled_header(compiles):
     plain = compiles()
     assert not kept()
     created, used = compiles(), compiles()
@@ -101,7 +101,7 @@ def test_code_and_messages_are_those_without_a_precompiled_header(compiles: Call
     assert len(kept()) == 1
 
 
-def test_errors_are_those_without_a_precompiled_header(compiles: Callable[..., jitload.Cubin]):
+def test_errors_are_those_without_a_precompiled_header(compiles):
     wrong = SOURCE.replace("*y = twice(*y)", "*y = thrice(*y)") % 1
     errors = []
     for _ in range(3):
@@ -114,9 +114,7 @@ def test_errors_are_those_without_a_precompiled_header(compiles: Callable[..., j
     assert ("kernel.cu", 10) in [(error.file, error.line) for error in errors[0].diagnostics]
 
 
-def test_an_error_in_a_header_is_that_without_a_precompiled_header(
-    compiles: Callable[..., jitload.Cubin], tmp_path: Path
-):
+def test_an_error_in_a_header_is_that_without_a_precompiled_header(compiles, tmp_path):
     (tmp_path / "twice.cuh").write_text("#error stop\n")
     errors = []
     for _ in range(2):
@@ -127,7 +125,7 @@ def test_an_error_in_a_header_is_that_without_a_precompiled_header(
     assert not kept()
 
 
-def test_a_changed_header_is_read_again(compiles: Callable[..., jitload.Cubin], tmp_path: Path):
+def test_a_changed_header_is_read_again(compiles, tmp_path):
     old = [compiles().data for _ in range(3)]
     (tmp_path / "twice.cuh").write_text(HEADER.replace("2 * x", "3 * x"))
     new = [compiles().data for _ in range(3)]
@@ -135,14 +133,14 @@ def test_a_changed_header_is_read_again(compiles: Callable[..., jitload.Cubin], 
     assert old[0] != new[0]
 
 
-def test_options_are_part_of_the_key(compiles: Callable[..., jitload.Cubin]):
+def test_options_are_part_of_the_key(compiles):
     codes = [compiles(extra_cuda_cflags=[option]).data for option in ("-DOTHER", "-G", "-DOTHER", "-G")]
     assert codes[:2] == codes[2:]
     assert codes[0] != codes[1]
     assert len(kept()) == 2
 
 
-def test_a_process_keeps_two_precompiled_headers(compiles: Callable[..., jitload.Cubin]):
+def test_a_process_keeps_two_precompiled_headers(compiles):
     descriptors = len(os.listdir("/proc/self/fd"))
     for number in (1, 1, 2, 2, 3, 3):
         compiles(f"#define NUMBER {number}\n{SOURCE % 1}")
@@ -163,9 +161,7 @@ class OldNvrtc:
 
 
 @pytest.mark.parametrize("reason", ["memory", "nvrtc", "setting", "light"])
-def test_headers_are_not_precompiled(
-    compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch, reason: str
-):
+def test_headers_are_not_precompiled(compiles, monkeypatch, reason):
     if reason == "memory":
         monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 30)
     elif reason == "nvrtc":
@@ -179,7 +175,7 @@ def test_headers_are_not_precompiled(
     assert not kept()
 
 
-def test_slow_headers_move_to_a_child_process(compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch):
+def test_slow_headers_move_to_a_child_process(compiles, monkeypatch):
     jobs: list[NvrtcJob] = []
     original = isolated.run_isolated
     monkeypatch.setattr(isolated, "run_isolated", lambda path, job: jobs.append(job) or original(path, job))
@@ -199,9 +195,7 @@ def test_slow_headers_move_to_a_child_process(compiles: Callable[..., jitload.Cu
 @pytest.mark.parametrize(
     "text", [SOURCE % 1, SOURCE.replace("twice(*y) *", "thrice(*y) *") % 1], ids=["right", "wrong"]
 )
-def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
-    compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch, text: str
-):
+def test_headers_are_precompiled_in_a_child_after_a_slow_compile(compiles, monkeypatch, text):
     questions: list[isolated._Question] = []
     monkeypatch.setattr(isolated, "is_needed", True)
     monkeypatch.setattr(isolated._children, "ask", lambda question, tries: questions.append(question))
@@ -218,7 +212,7 @@ def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
     assert kept() == [header]
 
 
-def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch: pytest.MonkeyPatch):
+def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch):
     answered: list[bool] = []
 
     def ask(question: isolated._Question, tries: int) -> tuple[NvrtcResult, str]:
@@ -234,7 +228,7 @@ def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch: pyt
     assert answered == [False, True]
 
 
-def test_a_child_whose_parent_ends_leaves_no_unfinished_header(tmp_path: Path):
+def test_a_child_whose_parent_ends_leaves_no_unfinished_header(tmp_path):
     program = f"""
 import os, sys, time
 sys.path[:] = {sys.path!r}

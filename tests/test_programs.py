@@ -1,10 +1,7 @@
 """Sources with `main()`: their kernels without the host code, and the command that runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -445,7 +442,7 @@ def test_what_cannot_be_run_is_refused(tmp_path, capsys):
     ]
 
 
-def test_a_hit_does_not_read_the_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hit_does_not_read_the_source_again(tmp_path, monkeypatch):
     (tmp_path / "value.h").write_text("struct Value { int x; };\n")
     source = '#include "value.h"\n__global__ void k(Value* v) { v->x = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n'
 

@@ -1,7 +1,5 @@
 """PTX and LTO-IR to machine code, through nvJitLink and through the driver's linker."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,11 +1,8 @@
 """Libraries with PTX, `arch=("sm_80", "compute_80")`, and libraries without code for a GPU."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from builds import ADD
@@ -18,9 +15,6 @@ from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.toolchain.arch import runs_on
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -37,7 +31,7 @@ def only_ptx() -> str:
     return jitload.build_inline("only_ptx", cuda_sources=ADD, functions=LAUNCH, arch="compute_80")
 
 
-def test_ptx_is_embedded_in_place_of_machine_code(both: str, only_ptx: str) -> None:
+def test_ptx_is_embedded_in_place_of_machine_code(both, only_ptx):
     machine_code = jitload.build_inline("neither", cuda_sources=ADD, functions=LAUNCH, arch="sm_80")
     found = [Path(path).read_bytes().count(b".target sm_80") for path in (both, only_ptx, machine_code)]
     assert found == [1, 1, 0]
@@ -48,9 +42,7 @@ def test_ptx_is_embedded_in_place_of_machine_code(both: str, only_ptx: str) -> N
 @pytest.mark.parametrize(
     ("capability", "loaded"), [((8, 0), ["80"]), ((8, 9), ["80"]), ((9, 0), ["PTX"]), ((12, 1), ["PTX"]), ((7, 5), [])]
 )
-def test_later_gpus_get_the_ptx(
-    both: str, stub_driver: StubDriver, capability: tuple[int, int], loaded: list[str]
-) -> None:
+def test_later_gpus_get_the_ptx(both, stub_driver, capability, loaded):
     stub_driver.set_device_count(1)
     stub_driver.set_capability(0, *capability)
     add = fresh(both).add
@@ -66,7 +58,7 @@ def test_later_gpus_get_the_ptx(
     assert ["PTX" if number == "0" else number for number in numbers] == loaded
 
 
-def test_one_run_of_the_compiler_makes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_of_the_compiler_makes_both(monkeypatch):
     from jitload.kernels import compilation as kernels
 
     archs: list[str] = []
@@ -80,7 +72,7 @@ def test_one_run_of_the_compiler_makes_both(monkeypatch: pytest.MonkeyPatch) -> 
     assert archs == ["sm_80"]
 
 
-def test_inspection_reads_the_machine_code(both: str, only_ptx: str) -> None:
+def test_inspection_reads_the_machine_code(both, only_ptx):
     function = jitload.load_module(both).add
     assert "sm_80" in str(function.sass())
     with pytest.raises(JitLoadError, match="has no code for compute_80: the library has code for sm_80"):
@@ -90,7 +82,7 @@ def test_inspection_reads_the_machine_code(both: str, only_ptx: str) -> None:
     assert "compute_80" in jitload.load_module(both)._repr_html_()
 
 
-def test_the_ptx_is_shown_wherever_it_is(both: str, only_ptx: str, tmp_path: Path) -> None:
+def test_the_ptx_is_shown_wherever_it_is(both, only_ptx, tmp_path):
     mixed = jitload.build_inline("newer", cuda_sources=ADD, functions=LAUNCH, arch=("sm_80", "compute_90"))
     copies = [shutil.copy(path, tmp_path / f"{number}.so") for number, path in enumerate((both, mixed))]
     cases = [
@@ -108,7 +100,7 @@ def test_the_ptx_is_shown_wherever_it_is(both: str, only_ptx: str, tmp_path: Pat
         jitload.load_module(copies[1]).add.ptx()
 
 
-def test_the_command_prints_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_ptx(tmp_path, capsys):
     (tmp_path / "k.cu").write_text(ADD)
     assert main(["compile", "--ptx", "--arch", "compute_90", str(tmp_path / "k.cu")]) == 0
     assert ".target sm_90\n" in capsys.readouterr().out
@@ -117,7 +109,7 @@ def test_the_command_prints_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @needs_nvcc
-def test_nvccs_libraries_hold_the_ptx() -> None:
+def test_nvccs_libraries_hold_the_ptx():
     text = "__global__ void one(float* x) { *x = 1; }\nvoid run(float* x) { one<<<1, 1>>>(x); }"
     library = jitload.build_inline("both", cuda_sources=text, functions=["run"], arch=("sm_80", "compute_90"))
     sections = {section.name: section for section in ElfFile(Path(library).read_bytes()).sections}
@@ -134,7 +126,7 @@ MACHINE_CODE_ONLY: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("make", MACHINE_CODE_ONLY.values(), ids=MACHINE_CODE_ONLY)
-def test_ptx_is_refused_where_only_machine_code_is_possible(make: Callable[[], object]) -> None:
+def test_ptx_is_refused_where_only_machine_code_is_possible(make):
     with pytest.raises(ToolchainError, match=r"'compute_90' stands for PTX: name an architecture, arch='sm_90'"):
         make()
 
@@ -154,14 +146,14 @@ def test_ptx_is_refused_where_only_machine_code_is_possible(make: Callable[[], o
         ("compute_80", "compute_75", False),
     ],
 )
-def test_which_code_runs_on_what(code: str, arch: str, *, expected: bool) -> None:
+def test_which_code_runs_on_what(code, arch, *, expected):
     assert runs_on(code, arch) is expected
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("arch", [("sm_80", "compute_80"), "compute_90", ("cpu", "compute_75")])
-def test_ptx_computes_on_a_later_gpu(arch: str | tuple[str, ...]) -> None:
+def test_ptx_computes_on_a_later_gpu(arch):
     import torch
 
     module = jitload.load_inline("later", cuda_sources=ADD, functions=LAUNCH, arch=arch)
@@ -173,7 +165,7 @@ def test_ptx_computes_on_a_later_gpu(arch: str | tuple[str, ...]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
-def test_nvcc_embeds_ptx_for_a_later_gpu() -> None:
+def test_nvcc_embeds_ptx_for_a_later_gpu():
     import torch
 
     source = "__global__ void one(float* x) { *x = 1; } void run(float* x) { one<<<1, 1>>>(x); }"

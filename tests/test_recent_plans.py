@@ -1,7 +1,5 @@
 """A call with the inputs of a recent call takes its plan over. It does what its own inputs ask for nevertheless."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

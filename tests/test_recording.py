@@ -1,7 +1,5 @@
 """`JITLOAD_RECORD` and `jitload record`: a run is recorded, built from its record, and runs from that cache alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

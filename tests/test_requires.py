@@ -1,7 +1,5 @@
 """`Launch(requires=…)`: what a call has to fulfil, in every place that knows a function's arguments."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Types come from the compiler's own words, names from the text, sizes from the cubin, and the three must agree."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -51,7 +49,7 @@ def ask(source: str, expressions: Sequence[str]) -> Answer:
 # ---------------------------------------------------------------------------------------------- the compiler's types
 
 
-def test_types_are_the_compilers_and_names_the_texts() -> None:
+def test_types_are_the_compilers_and_names_the_texts():
     source = """
     enum E { A }; enum class F : unsigned char { B }; enum H : long long { C }; enum G : bool { D };
     struct S { int a[3]; }; struct Empty {};
@@ -90,7 +88,7 @@ def test_types_are_the_compilers_and_names_the_texts() -> None:
     assert [p.offset for p in kernel.parameters][:8] == [0, 8, 16, 20, 24, 32, 40, 44]
 
 
-def test_a_pointer_to_an_enum_takes_its_integers() -> None:
+def test_a_pointer_to_an_enum_takes_its_integers():
     source = """
     enum E { A }; enum class U : unsigned char { B }; enum class S : short {}; enum class B : bool {}; struct Big;
     namespace ns { enum class Long : long long { X }; enum Opaque : unsigned; }
@@ -109,7 +107,7 @@ def test_a_pointer_to_an_enum_takes_its_integers() -> None:
     assert [p.dtype for p in each.parameters] == ["uint8", "uint8"]
 
 
-def test_the_probe_leaves_nothing_behind() -> None:
+def test_the_probe_leaves_nothing_behind():
     source = 'struct [[deprecated("old")]] D {};\nextern "C" __global__ void k(int* x, D* d) { *x = 1; }'
     with_probe, without = ask(source, ["k"]), ask_nvrtc(source, ["-arch=sm_90"], ["k"])
     assert [kernel.symbol for kernel in read_image(with_probe.cubin).kernels] == ["k"]
@@ -118,7 +116,7 @@ def test_the_probe_leaves_nothing_behind() -> None:
     assert "k.cu(2): warning" in ask('\nextern "C" __global__ void k(int* x) { int unused; }', ["k"]).log
 
 
-def test_macros_do_not_reach_the_probe() -> None:
+def test_macros_do_not_reach_the_probe():
     macros = {"T": "int", "R": "float", "A": "3", "F": "", "G": "}", "type": "3", "t": "-", "enum_type": "("}
     source = 'extern "C" __global__ void k(int* x) {}'
     defined = "".join(f"#define {name} {text}\n" for name, text in macros.items())
@@ -148,7 +146,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("kernel", EXPRESSIONS)
-def test_kernel_expressions(kernel: str) -> None:
+def test_kernel_expressions(kernel):
     assert kernel_expression(kernel) == EXPRESSIONS[kernel]
 
 
@@ -180,7 +178,7 @@ BROKEN_KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", BROKEN_KERNELS)
-def test_broken_kernel_expressions(kernel: str) -> None:
+def test_broken_kernel_expressions(kernel):
     column, problem = BROKEN_KERNELS[kernel]
     with pytest.raises(LaunchSpecError) as caught:
         kernel_expression(kernel)
@@ -189,7 +187,7 @@ def test_broken_kernel_expressions(kernel: str) -> None:
 
 
 @given(st.text(alphabet="ab:<>(),*&[] -;\"'{}/\\\n1.", max_size=12))
-def test_no_kernel_text_breaks_out(kernel: str) -> None:
+def test_no_kernel_text_breaks_out(kernel):
     try:
         expression = kernel_expression(kernel)
     except LaunchSpecError:
@@ -203,7 +201,7 @@ def test_no_kernel_text_breaks_out(kernel: str) -> None:
     assert depth == 0
 
 
-def test_refused_names_are_told_from_errors_of_the_source() -> None:
+def test_refused_names_are_told_from_errors_of_the_source():
     source = """__global__ void good(int* x) {}
     __global__ void over(int*); __global__ void over(float*);
     template <class T> __global__ void templated(T*) {}
@@ -222,7 +220,7 @@ def test_refused_names_are_told_from_errors_of_the_source() -> None:
     assert rejected_expressions(fine) == frozenset()
 
 
-def test_an_error_inside_an_instance_is_the_sources() -> None:
+def test_an_error_inside_an_instance_is_the_sources():
     log = ask("template <class T> __global__ void k(T x) { x->y(); }", ["k<int>", "missing"]).log
     assert not is_only_name_errors(log)
     assert rejected_expressions(log) == {"missing", probe_expression("missing")}
@@ -288,13 +286,13 @@ TYPES = {
 
 
 @pytest.mark.parametrize("text", TYPES)
-def test_a_type_has_a_kind_a_dtype_and_an_alignment(text: str) -> None:
+def test_a_type_has_a_kind_a_dtype_and_an_alignment(text):
     facts = describe_type(text)
     assert (facts.text, facts.kind, facts.dtype, facts.alignment) == TYPES[text]
     assert readable_type(facts.text) == facts.text
 
 
-def test_sizes_of_vectors_are_the_compilers() -> None:
+def test_sizes_of_vectors_are_the_compilers():
     signed = ("char", "short", "int", "long", "longlong")
     bases = [*signed, *(f"u{base}" for base in signed), "float", "double"]
     vectors = [f"{base}{count}" for base in bases for count in (1, 2, 3, 4)] + ["dim3"]
@@ -310,7 +308,7 @@ def test_sizes_of_vectors_are_the_compilers() -> None:
 # ------------------------------------------------------------------------------------------- hand-written signatures
 
 
-def test_a_written_signature_is_checked_and_joined() -> None:
+def test_a_written_signature_is_checked_and_joined():
     types, names = zip(*parse_signature("(const float* x, uint8_t* in, half, size_t n)", "k"), strict=True)
     kernel = make_typed_kernel(image_kernel(8, 8, 2, 8), types, names)
     assert str(kernel) == "k(const float* x, unsigned char* in_, __half arg2, unsigned long n)"
@@ -323,7 +321,7 @@ def test_a_written_signature_is_checked_and_joined() -> None:
     assert parse_signature("", "k") == parse_signature("()", "k") == parse_signature("(void)", "k") == ()
 
 
-def test_names_are_different_and_plain() -> None:
+def test_names_are_different_and_plain():
     kernel = make_typed_kernel(image_kernel(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
     assert [p.name for p in kernel.parameters] == ["arg1", "arg1_", "in_", "arg3"]
 
@@ -352,7 +350,7 @@ BROKEN_SIGNATURES = {
 
 
 @pytest.mark.parametrize("text", BROKEN_SIGNATURES)
-def test_broken_signatures(text: str) -> None:
+def test_broken_signatures(text):
     with pytest.raises(SignatureError) as caught:
         parse_signature(text, "k")
     first, second, _hint = caught.value.message().split("\n")
@@ -360,13 +358,13 @@ def test_broken_signatures(text: str) -> None:
     assert second == f"    {text}"
 
 
-def test_a_type_of_the_users_own_is_taken_at_its_word() -> None:
+def test_a_type_of_the_users_own_is_taken_at_its_word():
     assert parse_signature("(struct flaot* x, Matrix m)", "k") == (("struct flaot*", "x"), ("Matrix", "m"))
     kernel = make_typed_kernel(image_kernel(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
     assert [(p.kind, p.dtype, p.size) for p in kernel.parameters] == [("pointer", None, 8), ("struct", None, 64)]
 
 
-def test_a_probe_that_cannot_be_read_is_no_probe() -> None:
+def test_a_probe_that_cannot_be_read_is_no_probe():
     with pytest.raises(SignatureError, match="neither the compiler nor its symbol"):
         read_kernels(image_of(image_kernel(8)), {"k": ("k", "not_a_probe")}, ())
 
@@ -374,7 +372,7 @@ def test_a_probe_that_cannot_be_read_is_no_probe() -> None:
 # -------------------------------------------------------------------------------------------- candidates and exports
 
 
-def test_the_likeliest_candidate_wins() -> None:
+def test_the_likeliest_candidate_wins():
     source = """
     __global__ void k(int* a) {} __global__ void k(float* b) {} namespace n { __global__ void k(float* c) {} }
     template <class T> __global__ void k(T* d) {} template <> __global__ void k<int>(int* e) {}
@@ -395,7 +393,7 @@ def test_the_likeliest_candidate_wins() -> None:
     assert first_name("twin", "int*") is None  # either could be it
 
 
-def test_kernels_come_in_the_order_of_the_source() -> None:
+def test_kernels_come_in_the_order_of_the_source():
     source = "__global__ void a(int*);\ntemplate <class T> __global__ void b(T*) {}\n__global__ void c(int*) {}"
     symbols = ["_Z1cPi", "_Z4madePi", "_Z1bIfEvPT_", "_Z1aPi"]
     image = image_of(*(image_kernel(8, symbol=symbol) for symbol in symbols))
@@ -426,26 +424,26 @@ EXPORTS = [
 
 
 @pytest.mark.parametrize(("names", "exports"), EXPORTS)
-def test_export_names(names: list[str], exports: list[str]) -> None:
+def test_export_names(names, exports):
     kernels = [kernel_named(name) for name in names]
     assert list(choose_export_names(kernels)) == exports
     assert list(choose_export_names(kernels).values()) == kernels
 
 
-def test_export_names_of_overloads() -> None:
+def test_export_names_of_overloads():
     kernels = [kernel_named("k", "float*", "int"), kernel_named("k", "const float*"), kernel_named("k")]
     assert list(choose_export_names(kernels)) == ["k__float_ptr__int", "k__const_float_ptr", "k__void"]
 
 
 @given(st.lists(st.text(alphabet="ab_:<>*, 1ö$", min_size=1, max_size=8), max_size=8))
-def test_export_names_are_identifiers_and_different(names: list[str]) -> None:
+def test_export_names_are_identifiers_and_different(names):
     kernels = [kernel_named(name) for name in names]
     exports = choose_export_names(kernels)
     assert [kernel.name for kernel in exports.values()] == names
     assert all(name.isidentifier() and name.isascii() for name in exports)
 
 
-def test_signatures_as_declarations_are_written() -> None:
+def test_signatures_as_declarations_are_written():
     expected = (("const float*", "x"), ("int", "n"))
     for text in (
         "__global__ void __launch_bounds__(256, 2) k(const float* x, int n);",

@@ -1,7 +1,5 @@
 """Spilled registers: what ptxas reports of them, in every kind of code that a linker of NVIDIA's assembles."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

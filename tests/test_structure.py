@@ -3,8 +3,6 @@
 Which package may import which other is in pyproject.toml, where import-linter and ruff read it.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,10 +1,7 @@
 """Type stubs of modules, as a type checker reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from builds import load
@@ -100,7 +97,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [(directory / "vec.pyi").read_text(), (directory / "cpp.pyi").read_text(), *done.stdout.splitlines()]
 
 
-def test_stubs_have_types_and_comments(checked: list[str]):
+def test_stubs_have_types_and_comments(checked):
     kernels, cpp, *_ = checked
     assert "shift: _shift" in kernels
     assert "lambda" not in kernels  # a keyword: it is called as getattr(mod, "lambda")
@@ -113,7 +110,7 @@ def test_stubs_have_types_and_comments(checked: list[str]):
     assert "SOURCE: Any" in cpp
 
 
-def test_a_type_checker_reads_the_stubs(checked: list[str]):
+def test_a_type_checker_reads_the_stubs(checked):
     lines = [line.removeprefix("program.py:") for line in checked[2:]]
     assert [line.partition(": note: Revealed type is ")[::2] for line in lines if "Revealed" in line] == [
         ("10", '"None"'),
@@ -135,7 +132,7 @@ def test_a_type_checker_reads_the_stubs(checked: list[str]):
     ]
 
 
-def test_tvm_ffis_own_metadata_comes_first(tmp_path: Path):
+def test_tvm_ffis_own_metadata_comes_first(tmp_path):
     text = "int f(int64_t n, tvm::ffi::Array<tvm::ffi::Tensor> m) { return 1; }\n"
     export = "using Text = tvm::ffi::String; Text g(Text t) { return t; } TVM_FFI_DLL_EXPORT_TYPED_FUNC(g, g);"
     options = {"functions": ["f"], "extra_cflags": ["-DTVM_FFI_DLL_EXPORT_INCLUDE_METADATA=1"]}
@@ -167,10 +164,10 @@ def test_tvm_ffis_own_metadata_comes_first(tmp_path: Path):
         ("", "Any"),
     ],
 )
-def test_types_of_cpp(cpp: str, python: str):
+def test_types_of_cpp(cpp, python):
     assert python_type(cpp) == python
 
 
 @pytest.mark.parametrize("doc", ["", "f(", "g(x: int) -> int", "f(*args, **kwargs)\nNothing.", "f(x: ) -> int"])
-def test_docstrings_without_a_signature(doc: str):
+def test_docstrings_without_a_signature(doc):
     assert pybind_signatures("f", doc) == [UNKNOWN]

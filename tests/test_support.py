@@ -1,7 +1,5 @@
 """The stub driver refuses what the CUDA driver refuses: a lax stub would let every other test pass for nothing."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys
@@ -23,7 +21,7 @@ def cuda(stub_driver: StubDriver) -> Cuda:
     return Cuda(stub_driver)
 
 
-def test_a_loaded_real_driver_is_refused(stub_driver: StubDriver, tmp_path: Path) -> None:
+def test_a_loaded_real_driver_is_refused(stub_driver, tmp_path):
     source, real = tmp_path / "real.c", tmp_path / SONAME
     source.write_text("int cuInit(unsigned flags) { return (int)flags; }")
     command = [*find_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{SONAME}", str(source), "-o", str(real)]
@@ -40,14 +38,14 @@ def test_a_loaded_real_driver_is_refused(stub_driver: StubDriver, tmp_path: Path
     assert str(real) in done.stderr
 
 
-def test_nothing_works_before_cu_init(cuda: Cuda) -> None:
+def test_nothing_works_before_cu_init(cuda):
     cuda.driver.set_initialized(False)
     assert cuda("cuDeviceGetCount", ctypes.byref(ctypes.c_int())) == 3
     assert cuda("cuInit", 0) == 0
     assert cuda("cuDeviceGetCount", ctypes.byref(ctypes.c_int())) == 0
 
 
-def test_a_released_primary_context_cannot_launch(cuda: Cuda) -> None:
+def test_a_released_primary_context_cannot_launch(cuda):
     context = ctypes.c_void_p()
     assert cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), 1) == 0
     assert cuda("cuDevicePrimaryCtxRelease_v2", 1) == 0
@@ -55,7 +53,7 @@ def test_a_released_primary_context_cannot_launch(cuda: Cuda) -> None:
     assert cuda.launch(cuda.kernel("empty")) == 709
 
 
-def test_a_cubin_for_another_architecture_fails_where_it_is_used(cuda: Cuda) -> None:
+def test_a_cubin_for_another_architecture_fails_where_it_is_used(cuda):
     cuda.driver.set_capability(1, 8, 0)
     kernel = cuda.kernel("empty")
     cuda.driver.use_device(1)
@@ -63,7 +61,7 @@ def test_a_cubin_for_another_architecture_fails_where_it_is_used(cuda: Cuda) -> 
     assert cuda.launch(kernel) == 209
 
 
-def test_handles_must_be_alive(cuda: Cuda) -> None:
+def test_handles_must_be_alive(cuda):
     library, damaged = cuda.library(), cuda.library(b"not a cubin")
     kernel = cuda.kernel("empty", library)
     assert cuda("cuLibraryGetKernel", ctypes.byref(ctypes.c_void_p()), damaged, b"empty") == 200
@@ -73,7 +71,7 @@ def test_handles_must_be_alive(cuda: Cuda) -> None:
     assert cuda("cuLibraryUnload", library) == 400
 
 
-def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda: Cuda) -> None:
+def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda):
     kernel, stream = cuda.kernel("empty"), cuda.driver.create_stream(1)
     assert cuda.launch(kernel, stream=stream) == 400
     cuda.driver.use_device(1)
@@ -98,11 +96,11 @@ def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda: Cuda) -> None
         ("bounded", (POINTER,), {"grid": (2, 1, 1), "block": (129, 1, 1)}, 1),
     ],
 )
-def test_limits_of_a_launch(cuda: Cuda, kernel: str, values: tuple[Any, ...], options: Any, result: int) -> None:
+def test_limits_of_a_launch(cuda, kernel, values, options, result):
     assert cuda.launch(cuda.kernel(kernel), *values, **options) == result
 
 
-def test_dynamic_shared_memory_must_be_allowed_first(cuda: Cuda) -> None:
+def test_dynamic_shared_memory_must_be_allowed_first(cuda):
     kernel = cuda.kernel("empty")
     assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232449, kernel, 0) == 1
     assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232448, kernel, 0) == 0
@@ -111,7 +109,7 @@ def test_dynamic_shared_memory_must_be_allowed_first(cuda: Cuda) -> None:
     assert cuda.launch(kernel, shared_bytes=49153) == 1
 
 
-def test_clusters_and_cooperative_grids_must_fit(cuda: Cuda) -> None:
+def test_clusters_and_cooperative_grids_must_fit(cuda):
     bounded, plain, large = cuda.kernel("bounded"), cuda.kernel("empty"), {LAUNCH_CLUSTER: [16, 1, 1]}
     assert cuda.launch_with(bounded, {}, grid=(3, 1, 1)) == 1
     assert cuda.launch_with(bounded, {LAUNCH_CLUSTER: [4, 1, 1]}) == 912
@@ -122,7 +120,7 @@ def test_clusters_and_cooperative_grids_must_fit(cuda: Cuda) -> None:
     assert cuda.launch_with(plain, {LAUNCH_COOPERATIVE: [1]}, grid=(32 * 132 + 1, 1, 1)) == 720
 
 
-def test_loading_during_capture_needs_the_relaxed_mode(cuda: Cuda) -> None:
+def test_loading_during_capture_needs_the_relaxed_mode(cuda):
     library, kernel, function = cuda.library(), cuda.kernel("empty"), ctypes.c_void_p()
     assert cuda("cuKernelGetFunction", ctypes.byref(function), kernel) == 0
     code, mode = ctypes.create_string_buffer(CUBIN.read_bytes()), ctypes.c_int(2)
@@ -140,7 +138,7 @@ def test_loading_during_capture_needs_the_relaxed_mode(cuda: Cuda) -> None:
     assert [cuda(*call) for call in calls] == [0] * 5
 
 
-def test_a_tensor_map_must_be_aligned(cuda: Cuda) -> None:
+def test_a_tensor_map_must_be_aligned(cuda):
     words = (ctypes.c_uint64 * 32)()
     aligned = (ctypes.addressof(words) + 63) & ~63
     extents, ones = (ctypes.c_uint64 * 1)(64), (ctypes.c_uint32 * 1)(1)
@@ -149,7 +147,7 @@ def test_a_tensor_map_must_be_aligned(cuda: Cuda) -> None:
         assert cuda("cuTensorMapEncodeTiled", ctypes.c_void_p(aligned + offset), *arguments) == expected
 
 
-def test_an_exception_of_the_executor_is_not_lost(cuda: Cuda) -> None:
+def test_an_exception_of_the_executor_is_not_lost(cuda):
     def play(kernel: str, *_: Any) -> None:
         raise LookupError(kernel)
 

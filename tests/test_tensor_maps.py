@@ -1,24 +1,19 @@
 """Tensor maps that a call encodes from its tensors: what the driver is asked to encode, and what is refused."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from builds import ARCH
 from support.arrays import CudaArray
+from support.driver import StubDriver
 from support.triton import aligned_array
 
 import jitload
 from jitload import Launch, Tma, Tune
 from jitload.errors import LaunchSpecError
 from jitload.request.recording import _decode, _encode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.driver import StubDriver
 
 SOURCE = """
 #include <cuda.h>
@@ -74,7 +69,7 @@ def encoded(driver: StubDriver, kind: str = "Tiled") -> list[dict[str, str]]:
     return [dict(call.fields) for call in driver.calls(f"cuTensorMapEncode{kind}")]
 
 
-def test_the_tensors_take_the_places_of_the_maps(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_tensors_take_the_places_of_the_maps(mod, stub_driver):
     a, b = tensor((300, 200), "bfloat16", (208, 1)), tensor((96, 48), "float8_e4m3fn")
     c = tensor((8,), "bfloat16")
     mod.gemm(
@@ -99,7 +94,7 @@ def test_the_tensors_take_the_places_of_the_maps(mod: jitload.Module, stub_drive
     assert "gemm(const __nv_bfloat16* a, __nv_fp8_e4m3* b, __nv_bfloat16* c)" in mod.gemm.__doc__
 
 
-def test_a_pointer_of_the_kernel_may_have_several_maps(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_pointer_of_the_kernel_may_have_several_maps(mod, stub_driver):
     a = tensor((64, 32))
     mod.both(a, 7)
     assert [call["box"] for call in encoded(stub_driver)] == ["16,8", "4,8"]
@@ -109,7 +104,7 @@ def test_a_pointer_of_the_kernel_may_have_several_maps(mod: jitload.Module, stub
     assert_refused(ValueError, "must be contiguous, got shape", mod.both, tensor((64, 32), strides=(36, 1)), 7)
 
 
-def test_im2col_and_interleave(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_im2col_and_interleave(mod, stub_driver):
     mod.image(tensor((2, 10, 12, 64), "float16"), 1)
     (call,) = encoded(stub_driver, "Im2col")
     assert call.items() >= {"type": "6", "rank": "4", "fill": "1", "channels": "64", "pixels": "96"}.items()
@@ -124,7 +119,7 @@ def test_im2col_and_interleave(mod: jitload.Module, stub_driver: StubDriver) -> 
     assert_refused(ValueError, "aligned to 32 bytes", mod.interleaved, tensor((2, 8, 4), "float64", offset=16), 1)
 
 
-def test_a_map_is_encoded_again_only_if_the_layout_changes(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_map_is_encoded_again_only_if_the_layout_changes(mod, stub_driver):
     base = aligned_array()
 
     def call(shape: tuple[int, int], strides: tuple[int, int] | None = None) -> list[bytes]:
@@ -144,7 +139,7 @@ def test_a_map_is_encoded_again_only_if_the_layout_changes(mod: jitload.Module, 
         assert changed["strides"] == str(2 * (strides or (shape[1], 1))[0])
 
 
-def test_a_map_of_a_pointer_without_a_dtype_and_of_pairs(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_map_of_a_pointer_without_a_dtype_and_of_pairs(mod, stub_driver):
     x, z, scales = tensor((8, 16), "int32"), tensor((8, 16)), tensor((8,), "float8_e8m0fnu")
     mod.pointers(x, z, scales)
     assert [call["type"] for call in encoded(stub_driver)] == ["3", "7"]
@@ -156,7 +151,7 @@ def test_a_map_of_a_pointer_without_a_dtype_and_of_pairs(mod: jitload.Module, st
         build(scale_map, kernel="pointers")
 
 
-def test_dtypes_and_values_of_a_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_dtypes_and_values_of_a_variant(mod, stub_driver):
     mod.tiled(tensor((4, 64)))
     mod.tiled(tensor((4, 64), "float16"))
     assert [(call["type"], call["box"]) for call in encoded(stub_driver)] == [("7", "16,1"), ("6", "16,1")]
@@ -179,7 +174,7 @@ BAD_CALLS = {
 
 
 @pytest.mark.parametrize("name", BAD_CALLS)
-def test_calls_that_are_refused(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_calls_that_are_refused(mod, stub_driver, name):
     argument, message = BAD_CALLS[name]
     error = TypeError if name in ("dtype", "number", "None") else ValueError
     arguments = (argument, tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
@@ -187,7 +182,7 @@ def test_calls_that_are_refused(mod: jitload.Module, stub_driver: StubDriver, na
     assert not encoded(stub_driver)
 
 
-def test_another_refusal_of_the_driver_names_the_argument(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_another_refusal_of_the_driver_names_the_argument(mod, stub_driver):
     stub_driver.fail("cuTensorMapEncodeTiled", 801)
     with pytest.raises(RuntimeError, match=r"gemm\(\): the driver cannot make the tensor map of argument 'a'"):
         mod.gemm(tensor((7, 64), "bfloat16"), tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
@@ -214,7 +209,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_RECORDS)
-def test_records_that_are_refused(name: str) -> None:
+def test_records_that_are_refused(name):
     fields, message = BAD_RECORDS[name]
     with pytest.raises(LaunchSpecError, match=message):
         Tma(**{"tensor": "a", "box": (8, 8), **fields})
@@ -242,7 +237,7 @@ BAD_LAUNCHES = {
 
 
 @pytest.mark.parametrize("name", BAD_LAUNCHES)
-def test_launches_that_are_refused(name: str) -> None:
+def test_launches_that_are_refused(name):
     tma, message = BAD_LAUNCHES[name]
     with pytest.raises(LaunchSpecError, match=message):
         build({"a_map": tma, "b_map": B})
@@ -253,7 +248,7 @@ def build(tma: Any, kernel: str = "gemm", **options: Any) -> jitload.Module:
     return jitload.load_inline("maps", cuda_sources=SOURCE, functions=functions, **{"arch": ARCH, **options})
 
 
-def test_a_map_of_no_parameter_and_the_cpu_are_refused() -> None:
+def test_a_map_of_no_parameter_and_the_cpu_are_refused():
     with pytest.raises(LaunchSpecError, match="'c' is not a CUtensorMap parameter of gemm") as caught:
         build({"c": A})
     assert "a_map, b_map" in str(caught.value)
@@ -265,7 +260,7 @@ def test_a_map_of_no_parameter_and_the_cpu_are_refused() -> None:
         build({"a_map": (8, 8)})
 
 
-def test_a_pointer_to_a_map_is_not_a_map() -> None:
+def test_a_pointer_to_a_map_is_not_a_map():
     source = SOURCE.replace("image(MAP x_map", "image(const CUtensorMap* x_map")
     functions = {"image": Launch(grid=1, block=1, tma={"x_map": IM2COL})}
     with pytest.raises(
@@ -274,14 +269,14 @@ def test_a_pointer_to_a_map_is_not_a_map() -> None:
         jitload.load_inline("maps", cuda_sources=source, functions=functions, arch=ARCH)
 
 
-def test_architectures_may_put_a_map_at_different_offsets(stub_driver: StubDriver) -> None:
+def test_architectures_may_put_a_map_at_different_offsets(stub_driver):
     mod = build({"a_map": A, "b_map": B}, arch=("sm_90a", "sm_120a"))
     mod.gemm(tensor((4, 64), "bfloat16"), tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"), 1, 2)
     (launch,) = stub_driver.launches()
     assert [len(argument) for argument in launch.arguments] == [128, 128, 8, 4, 4]
 
 
-def test_a_launch_with_maps_is_a_key_and_can_be_recorded() -> None:
+def test_a_launch_with_maps_is_a_key_and_can_be_recorded():
     launch = FUNCTIONS["gemm"]
     assert hash(launch) == hash(Launch(grid="m", block=32, args=launch.args, tma={"a_map": A, "b_map": B}))
     assert "tma=(('a_map', Tma(tensor='a'" in repr(launch)

@@ -1,7 +1,5 @@
 """Where CUDA's headers are found, on made-up installations of wheels and toolkits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which nvcc is found, and what its parts are."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

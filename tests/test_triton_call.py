@@ -1,9 +1,7 @@
 """Calls of Triton kernels, with stand-ins for their cubins: what reaches the driver, and what is refused before it."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +21,8 @@ from support.triton import (
     stand_in,
 )
 
+import jitload
 from jitload.loader.module import loader_function
-
-if TYPE_CHECKING:
-    from support.driver import StubDriver
-
-    import jitload
 
 POLICY = 5  # CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE; SPREAD is 1
 ADD = [parameter("x", "*fp32"), parameter("y", "*fp32"), parameter("n", "i32")]
@@ -78,7 +72,7 @@ def pointer(given: CudaArray) -> bytes:
 # ---- parameters ----------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_has_the_block_and_the_hidden_pointers(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_launch_has_the_block_and_the_hidden_pointers(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     launch = launched(stub_driver, mod.add, x, y, 4096)
     assert (launch.kernel, launch.grid, launch.block) == ("add_kernel", (4, 1, 1), (128, 1, 1))
@@ -86,7 +80,7 @@ def test_a_launch_has_the_block_and_the_hidden_pointers(mod: jitload.Module, stu
     assert launch.arguments == (pointer(x), pointer(y), struct.pack("<i", 4096), bytes(8), bytes(8))
 
 
-def test_each_kind_has_the_width_of_the_cubin(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_each_kind_has_the_width_of_the_cubin(mod, stub_driver):
     numbers = (True, -128, 255, -(2**15), 2**16 - 1, -(2**31), 2**32 - 1, -(2**63), 2**63 + 5)
     half, fp8, other = array("float16"), array("float8_e4m3fn"), array("complex64")
     launch = launched(stub_driver, mod.kinds, *numbers, 1.0009765625, -3.0, 0.1, 0.1, half, fp8, other)
@@ -98,9 +92,7 @@ def test_each_kind_has_the_width_of_the_cubin(mod: jitload.Module, stub_driver: 
 
 
 @pytest.mark.parametrize(("place", "type_", "value"), [(9, "fp16", 65520.0), (9, "fp16", 70000), (10, "bf16", 1e39)])
-def test_a_float_beyond_its_type_is_refused(
-    mod: jitload.Module, stub_driver: StubDriver, place: int, type_: str, value: float
-) -> None:
+def test_a_float_beyond_its_type_is_refused(mod, stub_driver, place, type_, value):
     arguments = [*[0] * 13, array("float16"), array("float8_e4m3fn"), array()]
     arguments[place] = value
     text = f"kinds(): argument '{type_}' ({type_}) is too large for its type"
@@ -108,18 +100,14 @@ def test_a_float_beyond_its_type_is_refused(
     assert stub_driver.calls() == []
 
 
-def test_arguments_that_the_cubin_does_not_take_stay_in_the_signature(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_arguments_that_the_cubin_does_not_take_stay_in_the_signature(mod, stub_driver):
     x = array()
     launch = launched(stub_driver, mod.left_out[2], x, None, 1, 2**40)
     assert launch.arguments == (pointer(x), struct.pack("<q", 2**40), bytes(8))
     assert str(mod.left_out.__signature__).startswith("(x: torch.Tensor, bias: torch.Tensor | None, s:")
 
 
-def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(mod, stub_driver):
     x = CudaArray(np.zeros(4, np.float32), shape=(2**20, 2**20), strides=(2**21, 2), byte_offset=0)
     launch = launched(stub_driver, mod.left_out, x, None, 1, 2**31 - 1)
     assert launch.grid == (2**31 - 1, 1, 1)
@@ -132,7 +120,7 @@ FOR_THAT = "the kernel was compiled for that"
 INSTEAD = "compile it without this assumption, or add a variant without it"
 
 
-def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_misaligned_pointer_is_never_launched(mod, stub_driver):
     x, y = aligned_array(), aligned_array(offset=4)
     text = (
         f"add(): argument 'y' (*fp32) must be aligned to 16 bytes: {FOR_THAT}, and its address is "
@@ -143,17 +131,13 @@ def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver
 
 
 @pytest.mark.parametrize("number", [4097, 8, -8])
-def test_an_integer_must_be_the_multiple_that_was_assumed(
-    mod: jitload.Module, stub_driver: StubDriver, number: int
-) -> None:
+def test_an_integer_must_be_the_multiple_that_was_assumed(mod, stub_driver, number):
     text = f"add(): argument 'n' (i32) must be a multiple of 16: {FOR_THAT}, got {number}; {INSTEAD}"
     assert_refused(ValueError, text, mod.add, aligned_array(), aligned_array(), number)
     launched(stub_driver, mod.open[(1,)], aligned_array(), aligned_array(), -16)
 
 
-def test_an_integer_assumed_to_be_1_and_a_pointer_assumed_to_be_null_are_checked(
-    mod: jitload.Module, stub_driver: StubDriver
-) -> None:
+def test_an_integer_assumed_to_be_1_and_a_pointer_assumed_to_be_null_are_checked(mod, stub_driver):
     text = f"left_out(): argument 's' (i32) must be 1: {FOR_THAT}, got 2; {INSTEAD}"
     assert_refused(ValueError, text, mod.left_out, array(), None, 2, 8)
     text = f"left_out(): argument 'bias' must be None: {FOR_THAT}; {INSTEAD}"
@@ -163,7 +147,7 @@ def test_an_integer_assumed_to_be_1_and_a_pointer_assumed_to_be_null_are_checked
     assert stub_driver.calls() == []
 
 
-def test_types_devices_and_ranges_are_checked_before_assumptions(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_types_devices_and_ranges_are_checked_before_assumptions(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     assert_refused(TypeError, "add() takes 3 arguments (x, y, n), got 2", mod.add, x, y)
     text = "add(): argument 'y' must be a float32 CUDA tensor, got float16"
@@ -178,13 +162,13 @@ def test_types_devices_and_ranges_are_checked_before_assumptions(mod: jitload.Mo
 # ---- grids ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_grid_launches_nothing(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_empty_grid_launches_nothing(mod, stub_driver):
     mod.add(aligned_array(), aligned_array(), 0)
     mod.planes(aligned_array(), aligned_array(), 0)
     assert stub_driver.calls() == []
 
 
-def test_a_grid_may_come_from_shapes_and_from_the_call(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_grid_may_come_from_shapes_and_from_the_call(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     assert launched(stub_driver, mod.planes, x, y, 32).grid == (32, 64, 3)
     for given, grid in ((5, (5, 1, 1)), ((5,), (5, 1, 1)), ((5, 6), (5, 6, 1)), ((5, 6, 7), (5, 6, 7))):
@@ -196,7 +180,7 @@ def test_a_grid_may_come_from_shapes_and_from_the_call(mod: jitload.Module, stub
     assert (launch.grid, launch.stream) == ((2, 1, 1), 0x77)
 
 
-def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
+def test_the_same_configuration_is_made_once(mod):
     assert mod.add[(4, 2)] is mod.add[4, 2]
     assert mod.add[4] is mod.add[(4,)]
     assert repr(mod.add[4, 2]).startswith("<jitload function add[4, 2](")
@@ -205,7 +189,7 @@ def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
 @pytest.mark.parametrize(
     "key", [((4, 2), 128), (4, None, 1024), (4, 128, 0, 0), (4, None, None, 0, 0), ((1, 2), (3, 4))]
 )
-def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
+def test_the_block_is_fixed(mod, key):
     text = (
         "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
         "fixed when it is compiled"
@@ -213,7 +197,7 @@ def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
 
-def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_block_from_a_caller_in_c_is_refused_too(mod, stub_driver):
     configure = loader_function(mod, "configure")
     configured = configure(0, 1, 1, 1, 1, 1, 64, 1, 1, None, None)
     text = "add[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled"
@@ -221,7 +205,7 @@ def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_dri
     assert stub_driver.calls() == []
 
 
-def test_a_call_without_a_grid_is_an_error_that_asks_for_one(mod: jitload.Module) -> None:
+def test_a_call_without_a_grid_is_an_error_that_asks_for_one(mod):
     text = "open() has no grid: call open[grid](…), or declare it with grid="
     assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
 
@@ -229,7 +213,7 @@ def test_a_call_without_a_grid_is_an_error_that_asks_for_one(mod: jitload.Module
 # ---- attributes ----------------------------------------------------------------------------------------------------
 
 
-def test_attributes_are_those_the_kernel_was_compiled_with(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_attributes_are_those_the_kernel_was_compiled_with(mod, stub_driver):
     launch = launched(stub_driver, mod.attributes, array(), array(), 3)
     assert (launch.call, launch.block, launch.shared_bytes) == ("cuLaunchKernelEx", (256, 1, 1), 100_000)
     assert {number: launch.attribute(number) for number in launch.attributes} == {2: 1, 6: 1}
@@ -237,7 +221,7 @@ def test_attributes_are_those_the_kernel_was_compiled_with(mod: jitload.Module, 
     assert opted.number("value") == 232448  # all that the device gives
 
 
-def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod, stub_driver):
     launch = launched(stub_driver, mod.pair, array(), array(), 3)
     assert (launch.grid, launch.cluster) == ((6, 2, 1), (2, 1, 1))
     assert launch.attribute(POLICY) == 1
@@ -245,18 +229,18 @@ def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod: jitload.Module
     assert (launch.grid, launch.cluster) == ((6, 4, 1), (2, 2, 1))
 
 
-def test_a_cluster_of_sixteen_is_allowed_first(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):
     launch = launched(stub_driver, mod.large, array(), array(), 1)
     assert (launch.grid, launch.cluster) == ((16, 2, 1), (8, 2, 1))
 
 
-def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_grid_is_within_the_limits_in_blocks_too(mod, stub_driver):
     text = f"large(): grid ({2**31}, 2, 1) is over CUDA's limit of (2147483647, 65535, 65535) blocks"
     assert_refused(ValueError, text, mod.large, array(), array(), 2**27)
     assert stub_driver.calls() == []
 
 
-def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_too_much_shared_memory_for_the_device_is_said(mod, stub_driver):
     stub_driver.set_attribute(1, 97, 99_000)
     text = (
         "attributes(): 100000 bytes of dynamic shared memory requested, but cuda:1 gives a block at most 99000 bytes, "
@@ -268,7 +252,7 @@ def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub
 # ---- from elsewhere ------------------------------------------------------------------------------------------------
 
 
-def test_a_caller_in_c_launches_the_same(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_caller_in_c_launches_the_same(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     stub_driver.clear()
     call_raw(mod.add, x, y, 2048)
@@ -276,7 +260,7 @@ def test_a_caller_in_c_launches_the_same(mod: jitload.Module, stub_driver: StubD
     assert (launch.grid, launch.arguments[:2]) == ((2, 1, 1), (pointer(x), pointer(y)))
 
 
-def test_what_a_library_says_of_a_function(mod: jitload.Module) -> None:
+def test_what_a_library_says_of_a_function(mod):
     assert repr(mod.add) == "<jitload function add(*fp32 x, *fp32 y, i32 n)>"
     assert mod.add.kernel.symbol == "add_kernel"
     assert mod.add.__doc__.startswith("The kernel add.")

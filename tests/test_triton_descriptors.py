@@ -1,15 +1,16 @@
 """Host-side tensor descriptors: what the driver is asked to encode, what the kernel gets, and what is refused."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray
 from support.calls import assert_refused, fresh, run_python
+from support.driver import StubDriver
 from support.raw import call_raw
 from support.triton import (
     TensorDescriptor,
@@ -22,15 +23,8 @@ from support.triton import (
     stand_in,
 )
 
+import jitload
 from jitload.model import Descriptor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from support.driver import StubDriver
-
-    import jitload
 
 FLOAT16, FLOAT32, BFLOAT16, FP4, TF32 = (
     6,
@@ -106,7 +100,7 @@ def numbers(arguments: Sequence[bytes]) -> list[int]:
 # ---- tensors -------------------------------------------------------------------------------------------------------
 
 
-def test_tensors_are_encoded_and_their_layout_follows(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_tensors_are_encoded_and_their_layout_follows(mod, stub_driver):
     a, b = tensor((300, 200), strides=(208, 1)), tensor((5, 6, 64), "bfloat16")
     mod.two(a, 7, b)
     first, second = encoded(stub_driver)
@@ -125,7 +119,7 @@ def test_tensors_are_encoded_and_their_layout_follows(mod: jitload.Module, stub_
     assert launch.grid == (300, 1, 1)
 
 
-def test_a_c_caller_may_leave_out_strides(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_c_caller_may_leave_out_strides(mod, stub_driver):
     base = tensor((4, 64))
     call_raw(mod.pick, CudaArray(base.array, dtype="float16", shape=(4, 64), strides="null"))
     assert encoded(stub_driver)[0]["strides"] == "128"
@@ -133,21 +127,21 @@ def test_a_c_caller_may_leave_out_strides(mod: jitload.Module, stub_driver: Stub
     assert encoded(stub_driver)[1]["strides"] == ""
 
 
-def test_four_bit_elements_count_twice(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_four_bit_elements_count_twice(mod, stub_driver):
     mod.fp4(tensor((32, 64), "uint8"))
     (call,) = encoded(stub_driver)
     assert (call["type"], call["extents"], call["strides"]) == ("14", "128,32", "64")
     assert numbers(stub_driver.launches()[0].arguments[1:]) == [32, 64, 64, 1]
 
 
-def test_an_axis_of_one_element_may_have_any_stride(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_axis_of_one_element_may_have_any_stride(mod, stub_driver):
     mod.pick(tensor((1, 64), strides=(3, 1)))
     mod.pick(tensor((16, 1), strides=(8, 5)))
     first, second = encoded(stub_driver)
     assert (first["strides"], second["strides"]) == ("16", "16")
 
 
-def test_below_hopper_the_descriptor_is_plain_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_below_hopper_the_descriptor_is_plain_parameters(mod, stub_driver):
     a = tensor((3, 16))
     mod.plain(a)
     mod.plain34(TensorDescriptor(a, [3, 16], [16, 1], [8, 16]))
@@ -163,7 +157,7 @@ def test_below_hopper_the_descriptor_is_plain_parameters(mod: jitload.Module, st
 # ---- Triton's object -----------------------------------------------------------------------------------------------
 
 
-def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod, stub_driver):
     a = tensor((4096,))
     mod.pick(TensorDescriptor(a, (5, 48), (64, 1), [32, 64], "nan"))
     (call,) = encoded(stub_driver)
@@ -177,7 +171,7 @@ def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod: jitload.Mod
     assert encoded(stub_driver)[2]["box"] == "32,128"  # a part of the block
 
 
-def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_block_shape_picks_the_variant(mod, stub_driver):
     mod.pick(TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [64, 64]))
     assert stub_driver.launches()[0].kernel == "large"
     given = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
@@ -188,7 +182,7 @@ def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: Stu
     assert_refused(ValueError, text, mod.pick, given)
 
 
-def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod, stub_driver):
     torch = pytest.importorskip("torch")
     base = torch.ones(64)
     for lazy in (torch._neg_view(base), torch.ones(64, dtype=torch.complex64).conj().imag):
@@ -198,7 +192,7 @@ def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod: jitload.Module,
     assert stub_driver.launches() == []
 
 
-def test_an_object_that_is_no_descriptor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_object_that_is_no_descriptor_is_refused(mod, stub_driver):
     text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got "
     assert_refused(TypeError, text + "complex", mod.one, 1j)
     broken = [
@@ -234,14 +228,12 @@ REFUSALS: list[tuple[CudaArray, str]] = [
 
 
 @pytest.mark.parametrize(("a", "text"), REFUSALS)
-def test_a_layout_that_the_hardware_cannot_read_is_refused(
-    mod: jitload.Module, stub_driver: StubDriver, a: CudaArray, text: str
-) -> None:
+def test_a_layout_that_the_hardware_cannot_read_is_refused(mod, stub_driver, a, text):
     assert_refused(ValueError, f"two(): argument 'a' {text}", mod.two[1], a, 1, tensor((5, 6, 64), "bfloat16"))
     assert stub_driver.launches() == []
 
 
-def test_a_misaligned_tensor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_misaligned_tensor_is_refused(mod, stub_driver):
     a = tensor((8, 64), offset=8)
     text = f"two(): argument 'a' must be aligned to 16 bytes for {TYPE}, but its address is {a.address:#x}"
     assert_refused(ValueError, text, mod.two, a, 1, tensor((5, 6, 64), "bfloat16"))
@@ -253,13 +245,13 @@ def test_a_misaligned_tensor_is_refused(mod: jitload.Module, stub_driver: StubDr
     assert stub_driver.launches() == []
 
 
-def test_extents_must_fit_the_kernel_s_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_extents_must_fit_the_kernel_s_parameters(mod, stub_driver):
     a = tensor((2**31, 64))
     text = f"two(): argument 'a' must have 1 to 2147483647 elements in axis 0 for {TYPE}, got {2**31}"
     assert_refused(ValueError, text, mod.two[1], a, 1, tensor((5, 6, 64), "bfloat16"))
 
 
-def test_a_pointer_has_no_shape(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_pointer_has_no_shape(mod, stub_driver):
     text = (
         "pick__32(): argument 'a' must be a tensor, because tensordesc<fp16[32, 64]> is made from its shape and strides"
     )
@@ -267,12 +259,12 @@ def test_a_pointer_has_no_shape(mod: jitload.Module, stub_driver: StubDriver) ->
     assert stub_driver.launches() == []
 
 
-def test_an_empty_grid_encodes_nothing(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_empty_grid_encodes_nothing(mod, stub_driver):
     mod.two(tensor((0, 64)), 7, tensor((5, 6, 64), "bfloat16"))
     assert encoded(stub_driver) == stub_driver.launches() == []
 
 
-def test_what_the_driver_refuses_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_what_the_driver_refuses_is_said(mod, stub_driver):
     stub_driver.fail("cuTensorMapEncodeTiled", 1)
     text = (
         "one(): the driver cannot make the descriptor of argument 'a' (tensordesc<fp32[64]>): CUDA_ERROR_INVALID_VALUE "
@@ -285,7 +277,7 @@ def test_what_the_driver_refuses_is_said(mod: jitload.Module, stub_driver: StubD
 # ---- streams -------------------------------------------------------------------------------------------------------
 
 
-def test_the_stream_is_that_of_the_descriptor_s_framework(library: Path, stub_driver: StubDriver) -> None:
+def test_the_stream_is_that_of_the_descriptor_s_framework(library, stub_driver):
     """A descriptor is no tensor for tvm-ffi, which then sets no stream: the exchange table of its base has it."""
     program = """
 import ctypes
@@ -313,6 +305,6 @@ print(hex(launch.stream), launch.device)
     assert printed.split() == ["0x5000", "0"]
 
 
-def test_numpy_s_integers_are_integers_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_numpy_s_integers_are_integers_too(mod, stub_driver):
     mod.pick(TensorDescriptor(tensor((64, 64)), np.array([64, 64]), (np.int64(64), np.int32(1)), [32, 64]))
     assert numbers(stub_driver.launches()[0].arguments[1:]) == [64, 64, 64, 1]

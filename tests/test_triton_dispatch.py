@@ -1,9 +1,8 @@
 """Dispatchers over the variants of a Triton kernel: which variant is launched, and the errors if none fits."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.calls import array, assert_refused, fresh
@@ -21,15 +20,9 @@ from support.triton import (
     stand_in,
 )
 
+import jitload
 from jitload.model import Cubin
 from jitload.triton.wrapper import TritonFunction
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.driver import StubDriver
-
-    import jitload
 
 N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
 BIAS = [parameter("x", "*fp32"), parameter("bias", "*fp32"), parameter("n", "i32")]
@@ -72,7 +65,7 @@ def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
 # ---- choice of a variant -----------------------------------------------------------------------------------------
 
 
-def test_the_first_variant_that_fits_is_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_first_variant_that_fits_is_launched(mod, stub_driver):
     assert launched(stub_driver, mod.scale, aligned_array(), 1024).kernel == "fast"
     assert stub_driver.launches()[0].grid == (2, 1, 1)
     assert launched(stub_driver, mod.scale, aligned_array(), 1).kernel == "single"
@@ -81,14 +74,14 @@ def test_the_first_variant_that_fits_is_launched(mod: jitload.Module, stub_drive
     assert stub_driver.launches()[0].grid == (16, 1, 1)
 
 
-def test_types_and_none_pick_a_variant_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_types_and_none_pick_a_variant_too(mod, stub_driver):
     assert launched(stub_driver, mod.norm, array(), aligned_array(), 3).kernel == "f32"
     assert launched(stub_driver, mod.norm, array("float16"), array("float16"), 2**40).kernel == "f16"
     assert launched(stub_driver, mod.norm, array(), None, 24).kernel == "none"
     assert stub_driver.launches()[0].arguments[1] == struct.pack("<i", 24)
 
 
-def test_every_variant_has_its_own_name(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_every_variant_has_its_own_name(mod, stub_driver):
     assert list(mod) == [
         "scale", "scale__fast", "scale__one", "scale__any", "norm", "norm__f32", "norm__f16", "norm__none",
     ]  # fmt: skip
@@ -101,7 +94,7 @@ def test_every_variant_has_its_own_name(mod: jitload.Module, stub_driver: StubDr
     assert mod.scale._jitload_facts["triton"]["variants"] == ["scale__fast", "scale__one", "scale__any"]
 
 
-def test_a_dispatcher_can_be_configured(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_dispatcher_can_be_configured(mod, stub_driver):
     assert launched(stub_driver, mod.scale[(7, 2)], aligned_array(), 1024).kernel == "fast"
     assert stub_driver.launches()[0].grid == (7, 2, 1)
     assert launched(stub_driver, mod.scale[None, None, None, 0x99], aligned_array(), 3).kernel == "slow"
@@ -113,7 +106,7 @@ def test_a_dispatcher_can_be_configured(mod: jitload.Module, stub_driver: StubDr
 CLOSEST = "no variant fits, and this one comes closest"
 
 
-def test_the_error_is_about_the_variant_that_comes_closest(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_error_is_about_the_variant_that_comes_closest(mod, stub_driver):
     x = aligned_array(offset=8)
     text = (
         "scale(): argument 'x' (*fp32) must be aligned to 16 bytes: the kernel was compiled for that, and its address "
@@ -125,7 +118,7 @@ def test_the_error_is_about_the_variant_that_comes_closest(mod: jitload.Module, 
     assert stub_driver.calls() == []
 
 
-def test_arguments_that_no_variant_takes(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_that_no_variant_takes(mod, stub_driver):
     assert_refused(TypeError, "norm() takes 3 arguments (x, bias, n), got 1", mod.norm, array())
     text = "norm(): argument 'bias' must be a float16 CUDA tensor, got float32"
     assert_refused(TypeError, text, mod.norm, array("float16"), array(), 3)
@@ -151,7 +144,7 @@ def multi(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def test_the_code_for_the_device_is_launched(multi: Path, stub_driver: StubDriver) -> None:
+def test_the_code_for_the_device_is_launched(multi, stub_driver):
     stub_driver.set_capability(1, 8, 6)
     module = fresh(multi)
     assert list(module) == ["alike", "unlike"]
@@ -163,7 +156,7 @@ def test_the_code_for_the_device_is_launched(multi: Path, stub_driver: StubDrive
         assert launches == [(device, block), (device, 128)]
 
 
-def test_code_for_the_device_itself_goes_before_an_older_one(tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_code_for_the_device_itself_goes_before_an_older_one(tmp_path, stub_driver):
     stub_driver.set_capability(0, 8, 6)
     spec = specialize("near", N_PARAMETERS)
     cubins = (stand_in(spec, "sm_80"), stand_in(spec._replace(num_warps=2), "sm_86"))
@@ -172,7 +165,7 @@ def test_code_for_the_device_itself_goes_before_an_older_one(tmp_path: Path, stu
     assert [launch.block[0] for launch in stub_driver.launches()] == [64]
 
 
-def test_a_device_without_code_is_an_error_that_lists_it(multi: Path, stub_driver: StubDriver) -> None:
+def test_a_device_without_code_is_an_error_that_lists_it(multi, stub_driver):
     stub_driver.set_capability(1, 7, 5)
     module = fresh(multi)
     for name in ("alike", "unlike"):
@@ -180,7 +173,7 @@ def test_a_device_without_code_is_an_error_that_lists_it(multi: Path, stub_drive
         assert_refused(RuntimeError, text, module[name], array(device=1), 1)
 
 
-def test_a_variant_that_fits_on_another_device_only(tmp_path: Path, stub_driver: StubDriver) -> None:
+def test_a_variant_that_fits_on_another_device_only(tmp_path, stub_driver):
     loose, strict = specialize("loose", N_PARAMETERS), specialize("strict", N_PARAMETERS, assumptions=(multiple("n"),))
     variants = (("f__strict", stand_in(strict, "sm_90")), ("f__loose", stand_in(loose, "sm_80")))
     module = load_triton(tmp_path / "split", function("f", *variants))
@@ -193,7 +186,7 @@ def test_a_variant_that_fits_on_another_device_only(tmp_path: Path, stub_driver:
     assert [launch.kernel for launch in stub_driver.launches()] == ["strict"]
 
 
-def test_loading_resolves_what_suits_a_device_in_use(multi: Path, stub_driver: StubDriver) -> None:
+def test_loading_resolves_what_suits_a_device_in_use(multi, stub_driver):
     stub_driver.set_capability(1, 7, 5)
     for device in (0, 1):
         stub_driver.set_primary_active(device, is_active=True)

@@ -1,7 +1,5 @@
 """Extraction of Triton kernels: options, the record of a launch, its checks against the cubin, and releases."""
 
-from __future__ import annotations
-
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +56,7 @@ def test_options_of_the_compiler():
         ("maxnreg", (0, -1, "many"), "1 or more"),
     ],
 )
-def test_numbers_that_no_gpu_supports(option: str, values: tuple[Any, ...], expected: str):
+def test_numbers_that_no_gpu_supports(option, values, expected):
     for value in values:
         message = refusal(SignatureError, kernels.vector_add, signature=ADD, BLOCK=64, **{option: value})
         assert message.startswith(f"kernel 'vector_add': {option}={value!r} must be {expected}")
@@ -95,7 +93,7 @@ def test_several_architectures_and_none():
         jitload.load_triton("m", kernels.vector_add, signature=ADD, BLOCK=64, arch="cpu")
 
 
-def test_a_changed_interface_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_a_changed_interface_is_named(monkeypatch):
     monkeypatch.setattr("triton.compiler.ASTSource", None)
     with pytest.raises(
         jitload.JitLoadError, match=rf"Triton {triton.__version__} has changed its interface: ASTSource"
@@ -115,9 +113,7 @@ def test_the_environment_is_as_it_was():
 
 
 @pytest.mark.parametrize("setting", [None, "0"])
-def test_the_machine_code_has_source_lines_only_if_the_user_wants_them(
-    setting: str | None, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_machine_code_has_source_lines_only_if_the_user_wants_them(setting, monkeypatch):
     if setting is not None:
         monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", setting)
     cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=128, arch=ARCH)
@@ -216,7 +212,7 @@ def test_the_symbol_is_tritons():
         ("attention", "sm_90"),
     ],
 )
-def test_kernels_as_people_write_them(name: str, arch: str):
+def test_kernels_as_people_write_them(name, arch):
     kernel, options = LIBRARIES[name]
     signature = options["signature"]
     facts = extract(kernel, arch=arch, **{key: value for key, value in options.items() if key != "grid"})
@@ -248,12 +244,12 @@ def doctored(**changes: Any) -> Any:
         ({"num_warps": 8}, "says that it has 256 threads per block, but the cubin is for 128"),
     ],
 )  # fmt: skip
-def test_kernels_that_no_library_can_launch(changes: dict[str, Any], expected: str):
+def test_kernels_that_no_library_can_launch(changes, expected):
     assert expected in refusal(SignatureError, doctored(**changes), arch="native")
 
 
 @since(3, 3)
-def test_parameters_that_the_cubin_does_not_have(monkeypatch: pytest.MonkeyPatch):
+def test_parameters_that_the_cubin_does_not_have(monkeypatch):
     kernel = compiled()
     other = read_version("3.9.0" if VERSION.hidden_pointers == 1 else "3.4.0")
     monkeypatch.setattr(triton_metadata, "read_version", lambda _: other)
@@ -283,7 +279,7 @@ def test_releases():
         read_version("dev")
 
 
-def test_no_triton(monkeypatch: pytest.MonkeyPatch):
+def test_no_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ToolchainError, match=r"need Triton, and it cannot be imported.*pip install triton"):
         jitload.extract_triton(None)

@@ -1,7 +1,5 @@
 """Kernels written in Gluon: compiled by Triton, and handed over as what that returns."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +14,6 @@ if find_triton().number < (3, 5):
 
 import triton
 import triton_gluon as kernels
-from support.driver import StubDriver
 from support.triton import aligned_array
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
@@ -47,7 +44,7 @@ def test_a_kernel():
     assert list(jitload.load_triton("gluon", kernel, grid="ceil_div(n, BLOCK)")) == ["copy"]
 
 
-def test_a_descriptor_with_its_layout(stub_driver: StubDriver):
+def test_a_descriptor_with_its_layout(stub_driver):
     kernel = compiled(kernels.copy_tile, {"tile": TILE, "y_ptr": "*fp16"}, BLOCK=64)
     facts = jitload.extract_triton(kernel).triton
     assert [(a.name, a.type) for a in facts.arguments] == [("tile", "tensordesc<fp16[64, 64]>"), ("y_ptr", "*fp16")]

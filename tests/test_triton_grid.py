@@ -1,7 +1,5 @@
 """Grids as Triton takes them, translated to launch expressions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -65,7 +63,7 @@ GRIDS = [
 
 
 @pytest.mark.parametrize(("grid", "expected"), GRIDS)
-def test_a_grid_becomes_launch_expressions(grid: Any, expected: Any):
+def test_a_grid_becomes_launch_expressions(grid, expected):
     assert read_grid(grid, SCOPE) == expected
 
 
@@ -125,7 +123,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("grid", "expected"), REFUSED)
-def test_functions_that_cannot_be_translated(grid: Any, expected: str):
+def test_functions_that_cannot_be_translated(grid, expected):
     assert expected in refusal(grid)
 
 

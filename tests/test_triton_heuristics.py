@@ -1,7 +1,5 @@
 """Heuristics and hooks of Triton kernels: what they compute from compiled-in values, and which ones are refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +11,6 @@ pytest.importorskip("triton")
 import triton
 import triton_kernels as kernels
 from support.arrays import CudaArray
-from support.driver import StubDriver
 from support.triton import aligned_array
 from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal, since
 from triton_tuned import tuned
@@ -41,7 +38,7 @@ SIGNED = {"x_ptr": "*fp32:16", "bias_ptr": "*fp32", "n": "i32"}
 @pytest.mark.parametrize(
     "ask", [lambda args: args["bias_ptr"] is not None, lambda args: args.get("bias_ptr") is not None]
 )
-def test_whether_an_argument_is_none_is_known(ask: Callable[[Any], Any]):
+def test_whether_an_argument_is_none_is_known(ask):
     kernel = decided(HAS_BIAS=ask, BLOCK=lambda args: 64 if args["HAS_BIAS"] else 32)
     assert constexprs(kernel, signature=SIGNED) == {"HAS_BIAS": True, "BLOCK": 64}
     assert constexprs(kernel, signature={**SIGNED, "bias_ptr": None}) == {"HAS_BIAS": False, "BLOCK": 32}
@@ -89,7 +86,7 @@ def test_heuristics_may_set_options():
         lambda args: args["bias_ptr"],
     ],
 )
-def test_values_of_arguments_are_not_known(ask: Callable[[Any], Any]):
+def test_values_of_arguments_are_not_known(ask):
     name = "n" if "n" in ask.__code__.co_consts else "bias_ptr"
     expected = (
         f"kernel 'decided': its heuristic computes 'HAS_BIAS' from the argument {name!r}, whose value is known only at "
@@ -164,7 +161,7 @@ def test_a_hook_may_ask_what_is_a_descriptor():
 
 
 @since(3, 4)
-def test_all_configurations_with_their_hooks(stub_driver: StubDriver):
+def test_all_configurations_with_their_hooks(stub_driver):
     configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
     kernel = tuned(*configs)(kernels.persistent_matmul)
     mod = load(kernel, signature=DUMMY, variants="all", grid=lambda META: (META["BLOCK_M"],))
@@ -247,7 +244,7 @@ def by_a_helper(nargs: Any) -> None:
         (print, "this hook is different: it is a builtin_function_or_method, which cannot be inspected."),
     ],
 )
-def test_hooks_that_no_library_can_run(hook: Any, expected: str):
+def test_hooks_that_no_library_can_run(hook, expected):
     kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
     message = refusal(SignatureError, kernel, signature=ADD)
     assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")

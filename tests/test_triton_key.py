@@ -1,7 +1,5 @@
 """Cache keys of Triton kernels: everything that changes the machine code is in them, also values from outside."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -59,7 +57,7 @@ def test_everything_that_changes_the_code_changes_the_key():
     assert len({str(other) for other in others}) == len(others)
 
 
-def test_the_environment_of_the_compiler_is_in_the_key(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_of_the_compiler_is_in_the_key(monkeypatch):
     base = parts(kernels.vector_add, signature=ADD, BLOCK=64)
     monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
     assert parts(kernels.vector_add, signature=ADD, BLOCK=64) == base
@@ -120,7 +118,7 @@ for user, settings in json.loads(sys.argv[1]):
 """
 
 
-def test_the_cache_answers_the_next_process_and_is_never_stale(tmp_path: Path):
+def test_the_cache_answers_the_next_process_and_is_never_stale(tmp_path):
     rows = [  # a global, a factor in a function that the kernel calls, and what it reaches through a module
         ((1, 2, 3), "built"),
         ((1, 2, 3), "found"),
@@ -140,7 +138,7 @@ def test_the_cache_answers_the_next_process_and_is_never_stale(tmp_path: Path):
     assert len(cubins) == 4
 
 
-def test_a_kernel_whose_source_cannot_be_read_is_not_cached(monkeypatch: pytest.MonkeyPatch):
+def test_a_kernel_whose_source_cannot_be_read_is_not_cached(monkeypatch):
     source = {"triton": triton, "tl": triton.language, "__name__": "nowhere"}
     with pytest.raises((ValueError, OSError)):  # Triton itself refuses
         exec("@triton.jit\ndef f(x_ptr):\n    pass\n", source)
@@ -152,9 +150,7 @@ def test_a_kernel_whose_source_cannot_be_read_is_not_cached(monkeypatch: pytest.
     assert first != second
 
 
-def test_a_kernel_with_an_incomplete_key_is_built_for_this_process_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_kernel_with_an_incomplete_key_is_built_for_this_process_only(monkeypatch, tmp_path):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_KERNEL_OVERRIDE", "1")
     mod = load(kernels.vector_add, name="alone", signature=ADD, BLOCK=64, grid=GRID)
@@ -271,9 +267,7 @@ OUTER = [
 
 
 @pytest.mark.parametrize(("kernel", "change", "constexprs"), OUTER)
-def test_a_value_from_outside_changes_the_machine_code_and_the_key(
-    kernel: str, change: Any, constexprs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_value_from_outside_changes_the_machine_code_and_the_key(kernel, change, constexprs, monkeypatch):
     function = getattr(outer, kernel)
     before, key = code(function, **constexprs), outer_parts(function, **constexprs)
     assert code(function, **constexprs) == before
@@ -285,7 +279,7 @@ def test_a_value_from_outside_changes_the_machine_code_and_the_key(
 
 
 @since(3, 4)
-def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monkeypatch: pytest.MonkeyPatch):
+def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monkeypatch):
     monkeypatch.setattr(outer.Anything, "__repr__", lambda _: "Anything()")
     made = outer.Anything()
     made.shift = tl.constexpr(3)

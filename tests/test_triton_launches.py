@@ -3,8 +3,6 @@
 This needs Triton, of any release from 3.2 on, and the C compiler with which it builds its launcher.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -54,7 +52,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "capability"), CASES)
-def test_the_driver_gets_what_triton_gives_it(name: str, capability: int, written: Path) -> None:
+def test_the_driver_gets_what_triton_gives_it(name, capability, written):
     expected, got = (
         (written / f"{way}-{name}-{capability}.txt").read_text().splitlines() for way in ("triton", "jitload")
     )

@@ -1,9 +1,6 @@
 """Specializations of Triton kernels: from `signature=`, from example arguments, and of compiled and tuned kernels."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -69,7 +66,7 @@ def test_defaults_of_constexprs():
         ("float32", "float32"), ("float8_e4m3fn", "float8_e4m3fn"), ("fp8e4b15", None),
     ],
 )  # fmt: skip
-def test_pointers_of_every_type(element: str, dtype: str | None):
+def test_pointers_of_every_type(element, dtype):
     facts = extract(kernels.copy, signature={"x_ptr": f"*{element}", "out_ptr": f"*{element}"}, BLOCK=64)
     assert [a.dtype for a in facts.arguments] == [dtype, dtype]
 
@@ -82,7 +79,7 @@ def test_pointers_of_every_type(element: str, dtype: str | None):
         ("fp32", "float", 4), ("fp64", "float", 8), ("bool", "bool", 1), ("float64", "float", 8),
     ],
 )  # fmt: skip
-def test_scalars_have_the_width_that_the_cubin_has(text: str, kind: str, size: int):
+def test_scalars_have_the_width_that_the_cubin_has(text, kind, size):
     facts = extract(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": text})
     assert [(p.kind, p.size) for p in facts.kernel.parameters] == [("pointer", 8), (kind, size)]
 
@@ -94,7 +91,7 @@ def test_tuples_are_flattened():
 
 
 @pytest.mark.parametrize("keywords", [{"num_stages": 2}, {"constexprs": {"num_stages": 2}}])
-def test_a_constexpr_with_the_name_of_an_option_is_both(keywords: dict[str, Any]):
+def test_a_constexpr_with_the_name_of_an_option_is_both(keywords):
     signature = {"x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
     expected = (("BLOCK", 64), ("num_stages", 2))
     assert extract(kernels.staged, signature=signature, BLOCK=64, **keywords).constexprs == expected
@@ -209,7 +206,7 @@ def test_a_descriptor_as_an_example():
         ({}, "the types of x_ptr, y_ptr, out_ptr, n are not known: pass signature={'x_ptr': '*fp32:16', …}, example"),
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit_the_kernel(options: dict[str, Any], expected: str):
+def test_arguments_that_do_not_fit_the_kernel(options, expected):
     assert expected in refusal(SignatureError, kernels.vector_add, **{"BLOCK": 64, **options})
 
 
@@ -223,7 +220,7 @@ def test_missing_constexprs_are_listed():
 @pytest.mark.parametrize(
     "args", [(Tensor(), Tensor()), (Tensor(), Tensor(), Tensor(), 2**64), (object(), Tensor(), Tensor(), 1)]
 )
-def test_examples_that_do_not_fit(args: tuple[Any, ...]):
+def test_examples_that_do_not_fit(args):
     assert "do not fit kernel vector_add(x_ptr, y_ptr, out_ptr, n, BLOCK): " in refusal(
         SignatureError, kernels.vector_add, *args, BLOCK=64
     )
@@ -313,7 +310,7 @@ def plain_function() -> None:
         (SimpleNamespace(fn=3), "got SimpleNamespace"),
     ],
 )
-def test_what_is_not_a_kernel(kernel: Any, expected: str):
+def test_what_is_not_a_kernel(kernel, expected):
     message = refusal(SignatureError, kernel, signature=ADD)
     assert message == f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {expected}"
 

@@ -1,10 +1,6 @@
 """`load_triton` without a GPU: what the module shows, variants, launches, and errors."""
 
-from __future__ import annotations
-
 import struct
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,6 @@ import triton.language as tl
 import triton_kernels as kernels
 from builds import ROOT, run_python
 from support.arrays import CudaArray
-from support.driver import StubDriver
 from support.triton import aligned_array, launched
 from triton_libraries import LIBRARIES
 from triton_support import ADD, ARCH, VERSION, load
@@ -40,7 +35,7 @@ def test_a_module_of_one_kernel():
     assert load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID) is mod
 
 
-def test_real_kernels_become_libraries_that_load_without_triton_and_jitload(tmp_path: Path):
+def test_real_kernels_become_libraries_that_load_without_triton_and_jitload(tmp_path):
     paths = {}
     for name, (kernel, options) in LIBRARIES.items():
         if hasattr(triton.language, "make_tensor_descriptor") or "desc" not in f"{name} {options['signature']}":
@@ -112,7 +107,7 @@ def numbers(*values: int) -> tuple[bytes, ...]:
     return tuple(struct.pack("<i", value) for value in values)
 
 
-def test_a_matmul_with_tensor_cores(stub_driver: StubDriver):
+def test_a_matmul_with_tensor_cores(stub_driver):
     a, b, c = (aligned_array(dtype="float16") for _ in range(3))
     kernel, options = LIBRARIES["matmul"]
     matmul = load(kernel, name="matmul", **options).matmul
@@ -129,7 +124,7 @@ def test_a_matmul_with_tensor_cores(stub_driver: StubDriver):
         matmul(aligned_array(), b, c, 1000, 256, 272, 272, 1, 256, 1, 256, 1)
 
 
-def test_the_dispatcher_takes_the_first_that_fits(stub_driver: StubDriver):
+def test_the_dispatcher_takes_the_first_that_fits(stub_driver):
     types = {"x_ptr": "*fp32", "bias_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "stride": "i32"}
     variants = [
         {"BLOCK": 64, "signature": {"bias_ptr": None, "stride": "i32:1"}},
@@ -151,7 +146,7 @@ def test_the_dispatcher_takes_the_first_that_fits(stub_driver: StubDriver):
     assert launched(stub_driver, mod[list(mod)[2]], x, None, x, 1024, 1).grid == (8, 1, 1)
 
 
-def test_tuples_scalars_and_a_name_of_its_own(stub_driver: StubDriver):
+def test_tuples_scalars_and_a_name_of_its_own(stub_driver):
     signature = {"pair": ("*fp32:16", "*fp32:16", "fp32"), "n": "i32"}
     mod = load(kernels.of_a_tuple, signature=signature, BLOCK=64, grid="ceil_div(n, BLOCK)")
     x, out = aligned_array(), aligned_array()
@@ -201,14 +196,14 @@ def test_tuples_scalars_and_a_name_of_its_own(stub_driver: StubDriver):
         ({"BLOCK": 64, "num_wraps": 1}, "'num_wraps' is neither a parameter"),
     ],
 )  # fmt: skip
-def test_bad_variants(options: dict[str, Any], expected: str):
+def test_bad_variants(options, expected):
     with pytest.raises(SignatureError) as caught:
         load(kernels.vector_add, signature=ADD, grid=GRID, **options)
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("more", [{"config": {"BLOCK": 64}}, {"BLOCK": 64}, {"num_stages": 2}])
-def test_values_that_no_configuration_would_use(more: dict[str, Any]):
+def test_values_that_no_configuration_would_use(more):
     with pytest.raises(SignatureError, match=r"config= chooses one|would not be used: leave it out"):
         load(tuned_add, signature=ADD, variants="all", grid=GRID, **more)
 

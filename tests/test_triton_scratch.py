@@ -166,9 +166,7 @@ UINT8 = (2, 0, 1, 1, 8, 1)  # device 0, one dimension, uint8
 @pytest.mark.parametrize(
     ("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64), ("old", 3 * 2 * 64 + 63)]
 )
-def test_the_framework_allocates_scratch_memory_on_its_current_stream(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver, name: str, size: int
-) -> None:
+def test_the_framework_allocates_scratch_memory_on_its_current_stream(mod, framework, stub_driver, name, size):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
         mod[name](array(), 3)
     assert framework.events == [("allocate", size, UINT8), ("free", 1)]  # freed when one launch was queued
@@ -179,34 +177,26 @@ def test_the_framework_allocates_scratch_memory_on_its_current_stream(
 
 
 @pytest.mark.parametrize("offset", [0, 8, 120])
-def test_scratch_memory_is_aligned_as_the_kernel_needs_it(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver, offset: int
-) -> None:
+def test_scratch_memory_is_aligned_as_the_kernel_needs_it(mod, framework, stub_driver, offset):
     framework.offset = offset
     mod.small[1, None, None, framework.stream](array(), 1)
     assert hidden(stub_driver) % 4096 == (128 if offset else 0)
 
 
-def test_scratch_memory_is_freed_if_the_launch_fails(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_scratch_memory_is_freed_if_the_launch_fails(mod, framework, stub_driver):
     stub_driver.fail("cuLaunchKernel", 1)
     with pytest.raises(RuntimeError, match=r"small\(\): the launch failed: CUDA_ERROR_INVALID_VALUE"):
         mod.small[1, None, None, framework.stream](array(), 1)
     assert framework.events[1:] == [("free", 0)]
 
 
-def test_an_empty_grid_allocates_no_scratch_memory(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_an_empty_grid_allocates_no_scratch_memory(mod, framework, stub_driver):
     mod.small(array(), 0)
     assert framework.events == []
     assert stub_driver.calls() == []
 
 
-def test_a_framework_without_memory_is_quoted(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_a_framework_without_memory_is_quoted(mod, framework, stub_driver):
     framework.problem = b"CUDA out of memory. Tried to allocate 319 bytes."
     text = (
         "small(): cannot allocate the 192 bytes of scratch memory that the kernel needs on cuda:0: CUDA out of memory. "
@@ -217,7 +207,7 @@ def test_a_framework_without_memory_is_quoted(
     assert stub_driver.launches() == []
 
 
-def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Framework) -> None:
+def test_more_than_64_bits_count_is_an_error(mod, framework):
     text = (
         f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the "
         "number does not fit into 64 bits"
@@ -228,9 +218,7 @@ def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Fra
 # ---- on a stream that is not the framework's -----------------------------------------------------------------------
 
 
-def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(mod, framework, stub_driver):
     mod.small[5, None, None, 0x77](array(), 1)
     made, launch, freed = [
         call for call in stub_driver.calls() if call.name in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")
@@ -242,18 +230,14 @@ def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(
     assert framework.events == []
 
 
-def test_a_stream_of_tvm_ffi_alone_has_scratch_memory_of_the_driver(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_a_stream_of_tvm_ffi_alone_has_scratch_memory_of_the_driver(mod, framework, stub_driver):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x78):
         mod.small(array(), 1)
     assert [call.number("stream") for call in stub_driver.calls("cuMemFreeAsync")] == [0x78]
     assert framework.events == []
 
 
-def test_a_driver_without_memory_is_an_error(
-    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
-) -> None:
+def test_a_driver_without_memory_is_an_error(mod, framework, stub_driver):
     stub_driver.fail("cuMemAllocAsync", 2)
     text = (
         "small(): cannot allocate 223 bytes of scratch memory on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (out of "
@@ -271,9 +255,7 @@ NO_FRAMEWORK = (
 )
 
 
-def test_the_framework_of_the_arguments_allocates_scratch_memory(
-    mod: jitload.Module, caller: Framework, stub_driver: StubDriver
-) -> None:
+def test_the_framework_of_the_arguments_allocates_scratch_memory(mod, caller, stub_driver):
     mod.small(array(), 3)
     assert caller.events == [("allocate", 3 * 2 * 96 + 127, UINT8), ("free", 1)]
     assert hidden(stub_driver) % 128 == 0
@@ -282,27 +264,25 @@ def test_the_framework_of_the_arguments_allocates_scratch_memory(
     assert_refused(RuntimeError, text, mod.small, array(), 3)
 
 
-def test_a_launch_on_a_given_stream_has_scratch_memory_of_the_driver(
-    mod: jitload.Module, caller: Framework, stub_driver: StubDriver
-) -> None:
+def test_a_launch_on_a_given_stream_has_scratch_memory_of_the_driver(mod, caller, stub_driver):
     mod.small[1, None, None, 0x77](array(), 1)
     assert len(stub_driver.calls("cuMemAllocAsync")) == 1
     assert caller.events == []
 
 
-def test_no_framework_at_all_is_an_error(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_no_framework_at_all_is_an_error(mod, stub_driver):
     text = f"small(): cannot allocate the 576 bytes of scratch memory that the kernel needs on cuda:0: {NO_FRAMEWORK}"
     assert_refused(RuntimeError, text, mod.small, array(), 3)
     assert stub_driver.launches() == []
 
 
-def test_plain_tvm_ffi_launches_with_scratch_too(library: Path, stub_driver: StubDriver, caller: Framework) -> None:
+def test_plain_tvm_ffi_launches_with_scratch_too(library, stub_driver, caller):
     module = tvm_ffi.load_module(str(library))
     module.small(tvm_ffi.from_dlpack(array()), 2)
     assert [event[0] for event in caller.events] == ["allocate", "free"]
 
 
-def test_a_process_without_torch_says_so(library: Path, stub_driver: StubDriver) -> None:
+def test_a_process_without_torch_says_so(library, stub_driver):
     program = """
 from support.calls import array
 module = jitload.load_module(sys.argv[1])
@@ -327,7 +307,7 @@ def direct(library: Path, stub_driver: StubDriver) -> Iterator[jitload.Module]:
         yield module
 
 
-def test_a_launch_on_the_frameworks_stream(direct: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_launch_on_the_frameworks_stream(direct, stub_driver):
     x = Array(device=1)
     assert direct.scale(x, None, 16, 1) is None
     (launch,) = stub_driver.launches()
@@ -336,13 +316,13 @@ def test_a_launch_on_the_frameworks_stream(direct: jitload.Module, stub_driver: 
     assert launch.arguments == (address, struct.pack("<i", 16), b"\x80\x3f", bytes(8), bytes(8))
 
 
-def test_the_grid_and_the_stream_of_the_call(direct: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_grid_and_the_stream_of_the_call(direct, stub_driver):
     direct.scale[3, 4](Array(), None, 16, 1.0)
     direct.scale[(5,), None, None, 0x77](Array(), None, 16, 1.0)
     assert [(one.grid, one.stream) for one in stub_driver.launches()] == [((3, 4, 1), 0x5000), ((5, 1, 1), 0x77)]
 
 
-def test_a_refusal_is_raised_once(direct: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_refusal_is_raised_once(direct, stub_driver):
     for _ in range(2):
         with pytest.raises(
             ValueError, match=r"^scale__a\(\): argument 'n' \(i32\) must be a multiple of 16: the kernel"
@@ -353,7 +333,7 @@ def test_a_refusal_is_raised_once(direct: jitload.Module, stub_driver: StubDrive
     assert stub_driver.launches() == []
 
 
-def test_scratch_on_the_frameworks_stream(direct: jitload.Module, stub_driver: StubDriver) -> None:
+def test_scratch_on_the_frameworks_stream(direct, stub_driver):
     framework = Framework(stub_driver)
     loader_function(direct, "preload")(*framework.addresses())
     stub_driver.clear()

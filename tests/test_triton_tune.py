@@ -1,7 +1,5 @@
 """Choices among the configurations of an autotuned Triton kernel, read from its decorator and frozen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import pytest
 import torch
 from builds import ARCH
 from support.arrays import CudaArray
-from support.driver import StubDriver
 from support.triton import aligned_array
 
 import jitload
@@ -47,7 +44,7 @@ def load(**options: Any) -> jitload.Module:
     return jitload.load_triton("t", tuned_add, **options)
 
 
-def test_the_key_of_the_decorator_chooses_a_configuration(tmp_path, stub_driver: StubDriver):
+def test_the_key_of_the_decorator_chooses_a_configuration(tmp_path, stub_driver):
     mod = load(tuned=write(tmp_path / "add.json", {1000: 1, 2000: 0}), nearest="linear")
     x = aligned_array()
     for n, block, how in (

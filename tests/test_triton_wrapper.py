@@ -1,8 +1,6 @@
 """Generated wrappers of Triton kernels, and the records that are refused."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.record import Reader
@@ -12,9 +10,6 @@ from support.wrappers import compile_strictly
 from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
 from jitload.triton.wrapper import TritonFunction, TritonVariant, describe_triton_wrapper
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def cubin(specialization: Specialization, arch: str = "sm_90a") -> Cubin:
@@ -80,11 +75,11 @@ FUNCTIONS = {"triton": _softmax(), "triton_variants": _matmul()}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_wrappers_compile_without_a_warning(name: str, tmp_path: Path) -> None:
+def test_wrappers_compile_without_a_warning(name, tmp_path):
     compile_strictly(*describe_triton_wrapper("ops", [FUNCTIONS[name]]), [], tmp_path)
 
 
-def test_cubins_launched_alike_share_a_kernel() -> None:
+def test_cubins_launched_alike_share_a_kernel():
     spec = specialize("k", [parameter("x", "*fp32")])
     other = spec._replace(kernel=spec.kernel._replace(registers=99))
     record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
@@ -125,13 +120,13 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("facts", "text"), REFUSALS)
-def test_a_record_that_cannot_be_launched_is_refused(facts: dict[str, Any], text: str) -> None:
+def test_a_record_that_cannot_be_launched_is_refused(facts, text):
     message = refusal(bare("k", N_PARAMETERS, **facts))
     assert text in message
     assert message.startswith("kernel 'k'")
 
 
-def test_variants_must_go_together() -> None:
+def test_variants_must_go_together():
     first, second = bare("a", N_PARAMETERS), bare("b", BIAS)
     both = TritonFunction(name="f", doc="", variants=(*first.variants, *second.variants))
     assert "the variants take different arguments: (x, n) and (x, bias, n)" in refusal(both)
@@ -140,5 +135,5 @@ def test_variants_must_go_together() -> None:
     assert "two functions are named 'a'" in refusal(twice)
 
 
-def test_a_reserved_name_is_refused() -> None:
+def test_a_reserved_name_is_refused():
     assert "'_jitload_x' cannot be exported" in refusal(bare("_jitload_x", N_PARAMETERS))

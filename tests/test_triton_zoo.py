@@ -1,7 +1,5 @@
 """Kernels of many kinds: the machine code is that of a launch of Triton's, byte by byte, and becomes a library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +82,7 @@ def triton_without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_machine_code_is_that_of_a_launch(name: str, triton_without_gpu: None):
+def test_the_machine_code_is_that_of_a_launch(name, triton_without_gpu):
     kernel, args, options = CASES[name]
     if VERSION.number < SINCE.get(name, (3, 2)):
         pytest.skip("this Triton does not know them")
@@ -100,7 +98,7 @@ def test_the_machine_code_is_that_of_a_launch(name: str, triton_without_gpu: Non
 
 
 @pytest.mark.parametrize("name", ["experts", "defaults", "bits", "an enum", "pointers in memory", "nothing"])
-def test_kernels_of_many_kinds_become_libraries(name: str):
+def test_kernels_of_many_kinds_become_libraries(name):
     kernel, args, options = CASES[name]
     if VERSION.number < SINCE.get(name, (3, 2)):
         pytest.skip("this Triton does not know them")

@@ -1,7 +1,5 @@
 """Functions of variants: the space, the choice by key in the record, and what a call launches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -17,7 +15,6 @@ import pytest
 import torch
 from builds import run_python
 from support.arrays import CudaArray
-from support.driver import StubDriver
 
 import jitload
 from jitload import Launch, Tune
@@ -172,7 +169,7 @@ def test_the_dtype_chooses_first(tuned):
     assert "digest" in tuned._jitload_facts()["functions"]["scale"]["tune"]
 
 
-def test_each_model_of_gpu_has_its_table(stub_driver: StubDriver, tmp_path):
+def test_each_model_of_gpu_has_its_table(stub_driver, tmp_path):
     path = tmp_path / "two.json"
     write(path, "Stub GPU 0", {8: (32, 2, 3)})
     write(path, "Stub GPU 1", {8: (64, 1, 4), 9: (32, 1, 4)})
@@ -195,7 +192,7 @@ def test_each_model_of_gpu_has_its_table(stub_driver: StubDriver, tmp_path):
     assert [launch.block[0] for launch in stub_driver.launches()[-2:]] == [32, 64]
 
 
-def test_a_gpu_without_a_table_takes_the_nearest_key_of_all_gpus(stub_driver: StubDriver, tmp_path, caplog):
+def test_a_gpu_without_a_table_takes_the_nearest_key_of_all_gpus(stub_driver, tmp_path, caplog):
     caplog.set_level(logging.INFO, "jitload.loader.untuned")
     path = tmp_path / "others.json"
     write(path, "GPU A", {8: (32, 2, 3), 100: (64, 1, 3)})
@@ -211,7 +208,7 @@ def test_a_gpu_without_a_table_takes_the_nearest_key_of_all_gpus(stub_driver: St
     assert [*dict.fromkeys(caplog.messages)] == lines
 
 
-def test_a_key_of_another_sign_also_has_a_nearest_key(stub_driver: StubDriver, tmp_path):
+def test_a_key_of_another_sign_also_has_a_nearest_key(stub_driver, tmp_path):
     rows = write(tmp_path / "n.json", "Stub GPU 0", {100: (64, 1, 4)})
     (tmp_path / "n.json").write_text(json.dumps({"format": 1, "rows": [{**rows[0], "key": {"n - 500": 100}}]}))
     x = CudaArray(np.zeros(8, np.float32))
@@ -219,7 +216,7 @@ def test_a_key_of_another_sign_also_has_a_nearest_key(stub_driver: StubDriver, t
     assert (chosen.values["B"], chosen.how, chosen.key) == (64, "nearest", {"n - 500": -492})
 
 
-def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
+def test_hundreds_of_keys_are_found(tmp_path, stub_driver):
     numbers = random.Random(5).sample(range(-(2**40), 2**40), 300)
     rows = [
         {"function": "f", "gpu": "Stub GPU 0", "key": {"a": a, "b - a": a // 7 - a}, "values": {"B": 32 + number % 5}}
@@ -395,7 +392,7 @@ def test_what_the_file_does_not_have_is_logged(tmp_path, caplog):
     ]
 
 
-def test_a_value_that_was_removed_is_not_chosen(stub_driver: StubDriver, tmp_path):
+def test_a_value_that_was_removed_is_not_chosen(stub_driver, tmp_path):
     """The fastest of the variants that are left is chosen, by the same rule as if no other had been measured."""
     path = tmp_path / "removed.json"
     rows = [

@@ -1,7 +1,5 @@
 """Measuring variants: what is built, checked and left out, the table, the file and the plots."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

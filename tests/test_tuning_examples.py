@@ -1,7 +1,5 @@
 """The kernels of examples/tuning: each builds for a GPU, and is tuned where there is one."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 

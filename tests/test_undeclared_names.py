@@ -1,10 +1,6 @@
 """Names that nvcc knows without an include: the same ones for a GPU and for the CPU, with the same values."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,20 +57,20 @@ def for_a_gpu(text: str) -> None:
 
 @pytest.mark.parametrize("first", HEADERS, ids=["bare", "with includes"])
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_names_without_an_include(build: Callable[[str], None], first: str) -> None:
+def test_names_without_an_include(build, first):
     checks = "".join(f'static_assert({name} == {value}, "{name}");\n' for name, value in values().items())
     build(f"{first}{checks}__global__ void f(float* x) {{ x[0] = INFINITY + NAN + HUGE_VALF; assert(x[0] != 0); }}")
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_functions_of_gcc(build: Callable[[str], None]) -> None:
+def test_functions_of_gcc(build):
     counts = " + ".join(f"__builtin_{name}(*x)" for name in ("clz", "clzll", "ffs", "ffsll", "popcount", "popcountll"))
     copies = "__builtin_memcpy(y, x, 4); __builtin_memset(y + 1, 0, 4);"
     build(f"__global__ void f(const unsigned* x, unsigned* y) {{ {copies} y[2] = {counts}; }}")
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_types_without_an_include(build: Callable[[str], None]) -> None:
+def test_types_without_an_include(build):
     sizes = {
         "int8_t": 1, "uint16_t": 2, "int32_t": 4, "uint64_t": 8, "size_t": 8, "ptrdiff_t": 8, "uintptr_t": 8,
         "ssize_t": 8, "uint": 4, "ushort": 2, "ulong": 8, "clock_t": 8, "wchar_t": 4, "float4": 16, "dim3": 12,
@@ -101,7 +97,7 @@ COMPILER_MACROS = {
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_the_library_without_an_include(build: Callable[[str], None]) -> None:
+def test_the_library_without_an_include(build):
     checks = (
         'static_assert(__FLT_MAX__ == 3.40282346638528859811704183484516925e+38F && sizeof(__INT64_TYPE__) == 8, "");'
     )
@@ -109,7 +105,7 @@ def test_the_library_without_an_include(build: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_conditions_take_the_branch_of_nvcc(build: Callable[[str], None], tmp_path: Path) -> None:
+def test_conditions_take_the_branch_of_nvcc(build, tmp_path):
     """A macro that nvcc defines, and that only conditions name, would otherwise count as 0 without an error."""
     tests = "".join(f"#if !defined({m}) || {m} != {v}\n#error {m}\n#endif\n" for m, v in COMPILER_MACROS.items())
     tests += "#ifndef INT_MAX\n#error INT_MAX\n#endif\n#ifndef M_PI\n#define M_PI 3\n#endif\n"
@@ -119,7 +115,7 @@ def test_conditions_take_the_branch_of_nvcc(build: Callable[[str], None], tmp_pa
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_macros_of_the_cuda_release(build: Callable[[str], None]) -> None:
+def test_macros_of_the_cuda_release(build):
     toolchain = find_cuda_toolchain(read_settings())
     major, minor = toolchain.version[:2]
     release = f"{1000 * major + 10 * minor}"
@@ -131,7 +127,7 @@ def test_macros_of_the_cuda_release(build: Callable[[str], None]) -> None:
     build(f"#if __CUDACC_VER_MAJOR__ < 11\n#error old\n#endif\n{tests}__global__ void f(int* x) {{ *x = 1; }}")
 
 
-def test_the_release_is_unknown_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_release_is_unknown_without_headers(monkeypatch):
     monkeypatch.setattr(cpu, "find_cuda_headers", lambda settings: None)
     source = "#if CUDART_VERSION < 9000\n#define N 1\n#else\n#define N 2\n#endif\n__global__ void f(int* x) { *x = N; }"
     with pytest.raises(ToolchainError, match=r"CUDART_VERSION.*pip install 'jitload\[cu13\]'"):

@@ -1,7 +1,5 @@
 """Kernels of many signatures, and how each becomes a PyTorch operator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Results of the real Triton kernels against torch's, from a library; nothing here knows Triton."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

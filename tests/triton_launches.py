@@ -6,8 +6,6 @@ Each launch is made in a child of this process, after the slow imports. The envi
 in which directory the children write (tests/test_triton_launches.py).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

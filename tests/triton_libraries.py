@@ -1,7 +1,5 @@
 """How the libraries of the real kernels are asked for; the grids are written as people write them for Triton."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton

@@ -1,7 +1,5 @@
 """Helpers for the tests of Triton kernels: extraction in few words, and example arguments that need no torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jitload

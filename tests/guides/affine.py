@@ -1,7 +1,5 @@
 """The guide's NVRTC example, written afresh: one kernel, and its wrapper in both spellings of CUDA's types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jitload as cpp

@@ -1,7 +1,5 @@
 """The kernel library guide's form, afresh: kernels, checks, dispatch and `<<<…>>>` in one text, for nvcc."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jitload

@@ -3,8 +3,6 @@
 The texts are not here; `JITLOAD_GUIDES` names a directory with them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

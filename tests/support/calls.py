@@ -1,7 +1,5 @@
 """What tests of calls share: arrays of one kind, a library with no history, and the exact text of a refusal."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """CMake, run on projects that tests write."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

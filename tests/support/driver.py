@@ -5,8 +5,6 @@ dynamic loader knows a loaded library by its soname. What a process has loaded t
 their attributes) outlives `StubDriver.reset`, as generated libraries keep their handles.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Fatbins as nvcc writes them."""
 
-from __future__ import annotations
-
 import struct
 
 from jitload.cuda.fatbin import read_fatbin

@@ -1,7 +1,5 @@
 """What the GPU tests share: streams, variables, and programs that run in a process of their own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """When GPU tests are skipped, as pytest fixtures; a test module names this one in `pytest_plugins`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compiles the headers that builds of tests include once for a test run, and optimises their C++ less."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """The launcher's GPU tests: one wrapper over kernels of Hopper, and how a launch of it is written down."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from dataclasses import dataclass

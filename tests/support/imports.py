@@ -1,7 +1,5 @@
 """What programs that fork a child for each of their cases do once for all."""
 
-from __future__ import annotations
-
 import gc
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Judges whose candidates are forked from one process, because importing torch in each takes seconds."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

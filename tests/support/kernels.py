@@ -1,7 +1,5 @@
 """The modules of the GPU tests, by name: a machine without a GPU builds and loads every one of them, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Device code that uses what came with Hopper: clusters, dependent launches, wgmma, tensor maps."""
 
-from __future__ import annotations
-
 from string import Template
 
 from jitload import Launch, Tma

@@ -14,8 +14,6 @@ block, which readers do not see, says more:
     <!-- setup … -->                Python that defines what the next blocks use
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -1,7 +1,5 @@
 """The nvcc of this machine, for tests that need one."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from pathlib import Path

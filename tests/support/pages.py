@@ -1,7 +1,5 @@
 """The process that runs the pages of the manual and the examples, as a pytest fixture; a conftest imports it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """PTX and LTO-IR of a few kernels, as NVRTC makes them."""
 
-from __future__ import annotations
-
 from jitload.cuda import program as nvrtc
 from jitload.cuda.job import NvrtcJob
 from jitload.settings import read_settings

@@ -1,7 +1,5 @@
 """PTX and a cubin made of it, as pytest fixtures; a test module names this one in `pytest_plugins`."""
 
-from __future__ import annotations
-
 import pytest
 
 import jitload

@@ -4,8 +4,6 @@ Python gives every array as a Tensor object whose strides are filled in; a C cal
 and leave its strides NULL.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

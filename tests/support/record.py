@@ -1,7 +1,5 @@
 """Reads a library's record."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hand-written wrappers of `tests/launcher/`, compiled as a build of a user's own would do it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shlex

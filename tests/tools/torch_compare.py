@@ -5,8 +5,6 @@ own, whose record stays in DIR, so that an interrupted comparison continues. The
 and 2 if a text could not be compared in the time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

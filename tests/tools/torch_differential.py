@@ -5,8 +5,6 @@ torch's modes. Values, dtypes, strides, changed arguments and errors must be equ
 Torch's build takes a minute or two, once.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

@@ -7,8 +7,6 @@ With `--here` it checks the Triton of this interpreter; that is what it runs in 
 release stands in `FACTS`, written down from its own metadata and machine code, and not taken from jitload.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess
