@@ -16,8 +16,8 @@ from test_cache_tiers import package
 
 import jitload
 from jitload import errors
-from jitload.cache import explain, tiers
-from jitload.cache.key import CacheKey, asked_of
+from jitload.cache import tiers
+from jitload.cache.key import CacheKey
 from jitload.cache.matching import differing_parts
 from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
@@ -117,24 +117,6 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     assert "is used although other tools built it: nvidia_cuda_nvrtc-13.9" in caplog.text
 
 
-def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
-    first = build(ADD, "vec")
-    monkeypatch.setattr("jitload.cache.dependencies._TICK_NS", -(10**9))  # as if all of it were long ago
-    lose("nvrtc")
-    assert build(ADD, "vec") == first
-    monkeypatch.setattr(os, "listdir", None)  # of the cache; an entry's own directory is read each time
-    from jitload.cache import matching
-
-    digest = first.parents[1].name[-64:]
-    digests = matching._digests(str(cache), os.stat(cache).st_mtime_ns)
-    assert digests["vec", asked_of(digest)] == (digest,)
-    monkeypatch.undo()
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
-    second = build(kernel("f"), "vec")
-    lose("nvrtc")
-    assert build(kernel("f"), "vec") == second
-
-
 # ---- what must be the same all the same ------------------------------------------------------------------------
 
 
@@ -207,7 +189,7 @@ def test_a_damaged_manifest_is_skipped(cache, lose, caplog):
     lose("nvrtc")
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
-    assert "it is skipped" in caplog.text
+    assert "is renamed to" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -311,20 +293,16 @@ def test_a_bundle_is_used_whichever_tools_made_it(bundle, cache, monkeypatch):
         build(ADD, "vec", arch="sm_80")
 
 
-def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, cache, lose, monkeypatch):
-    searches = []
-    nearest_entry = explain._nearest_entry
-    monkeypatch.setattr(explain, "_nearest_entry", lambda *args: searches.append(args) or nearest_entry(*args))
+def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, cache, lose):
     assert build(ADD, "vec", arch="sm_86").is_relative_to(cache)
     lose("nvrtc")
     assert build(ADD, "vec", arch="sm_87").is_relative_to(bundle.parent)  # code for sm_80 runs there
     with pytest.raises(ToolchainError, match=r"^NVRTC was not found") as caught:
         build(ADD, "vec", arch="sm_90a")
-    assert len(searches) == 1
     _, directories, nearest, difference, _ = str(caught.value).splitlines()
-    assert directories == f"The libraries of that name in {cache}, {bundle.parent} do not fit:"
+    assert directories == f"The libraries of that name in {cache} do not fit:"
     assert nearest.strip().startswith("The nearest entry, vec-")
-    assert difference.strip() == "archs: this library has sm_86; the request is for sm_90a"
+    assert difference.strip() == "archs: sm_86 and sm_90a"
 
 
 def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, lose, monkeypatch):
@@ -346,15 +324,12 @@ def test_a_miss_names_a_bundle_that_other_users_can_write_to(bundle, lose, caplo
     lose("nvrtc")
     with pytest.raises(ToolchainError, match=r"^NVRTC was not found") as caught:
         build(ADD, "vec", arch="sm_80")
-    reason = str(caught.value).splitlines()[-2].strip()
+    assert str(caught.value).splitlines()[-2].strip() == "There is an entry; the log says what is wrong."
     if part == "file":
-        assert reason == "None of them can be read; the log says why."
         assert "(other users can change manifest.json); it is skipped" in caplog.text
     else:
-        assert reason.startswith(
-            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone can write to "
-        )
-        assert reason.endswith(f"Repair it with: chmod o-w '{path}'")
+        assert f"the cache {bundle.parent} is not trusted: everyone can write to {path}" in caplog.text
+        assert f"chmod o-w '{path}'" in caplog.text
 
 
 def test_a_changed_header_is_named_where_nothing_can_be_built(cache, lose, monkeypatch, tmp_path):
@@ -387,7 +362,7 @@ def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, ca
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     with pytest.raises(CacheError) as caught:
         build(ADD, "vec", arch="sm_80")
-    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, who is neither this user nor root.")
+    assert str(caught.value).splitlines()[1].strip() == "There is an entry; the log says what is wrong."
     assert (
         "belongs to user 4711, who is neither this user nor root. Install the package as this user or as root."
         in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -9,7 +10,7 @@ import secrets
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,8 +26,9 @@ from jitload.cache.entry import (
     read_manifest,
 )
 from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
-from jitload.cache.locks import host_tag, lock_directory, unlock
+from jitload.cache.locks import unlock
 from jitload.cache.oci import manifest_digest, read_layout, write_layout
+from jitload.cache.store import make_work_dir, prepare_cache
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
 
@@ -35,10 +37,9 @@ _MEMBER = re.compile(
 )
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
-_MAX_MEMBERS = 1_000_000
 _LAYOUT_SUFFIX = ".oci"  # of a directory in the form of an OCI image layout
-_CHUNK_BYTES = 1 << 20
 _FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
+_Archive = AbstractContextManager[IO[bytes]]
 _MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
 
 
@@ -138,39 +139,28 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int, digest: str = "") ->
         CacheError: The archive is damaged, too large, or not an archive of entries. Nothing was added to the cache.
     """
     if digest or source.is_dir():
-        archives = map(_open_packed, read_layout(source, digest, max_size=max_size))
+        archives: Iterable[_Archive] = map(_open_packed, read_layout(source, digest))
     else:
-        archives = map(_open_archive, [source], [source.name], ["rb"])
+        archives = (_open_archive(path, path.name, "rb") for path in [source])  # opened where errors are handled
     return _unpack(cache_dir, archives, f"the archive {source}", max_size=max_size)
 
 
 def _unpack(
-    cache_dir: Path,
-    archives: Iterable[AbstractContextManager[IO[bytes]]],
-    description: str,
-    *,
-    max_size: int,
-    only: str = "",
+    cache_dir: Path, archives: Iterable[_Archive], description: str, *, max_size: int, only: str = ""
 ) -> UnpackResult:
     """Unpack archives into a cache. If `only` is not empty, refuse entries outside the directory `only`."""
     with _staging_dir(cache_dir) as stage:
         try:
-            leaves = _stage_members(archives, stage, max_size)
-            sizes = [_check_staged(leaf, only) for leaf in leaves]
-        except _unpacking_errors() as error:
+            leaves = _stage_members(archives, stage, max_size, only)
+            for leaf in leaves:
+                check_leaf(leaf)
+        except Exception as error:  # each decompressor has errors of its own
             raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
+        size = sum(map(directory_size, leaves))
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
-            append_bytes(cache_dir / GROWTH_FILE, sum(sizes) // BLOCK_BYTES + 1)
+            append_bytes(cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
     return UnpackResult(added=added, present=len(leaves) - added)
-
-
-def _check_staged(leaf: Path, only: str) -> int:
-    """Return the size of an unpacked entry in bytes. Refuse a damaged entry, or one outside the directory `only`."""
-    if only not in ("", leaf.parent.name):
-        raise ValueError(f"it contains the entry {leaf.parent.name[:60]}, but {only[:60]} was requested")
-    check_leaf(leaf)
-    return directory_size(leaf)
 
 
 @contextmanager
@@ -179,12 +169,10 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
     If this process dies, the next build removes the directory.
     """
-    stage = cache_dir / WORK_DIR / f"unpack-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
-    lock = None
+    stage, lock = cache_dir / WORK_DIR / "none", None
     try:
-        make_private_dir(stage)
-        with suppress(OSError):
-            lock = lock_directory(stage)
+        prepare_cache(cache_dir)
+        stage, lock = make_work_dir(cache_dir, "unpack")
         yield stage
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error
@@ -193,60 +181,60 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
         unlock(lock)
 
 
-def _stage_members(archives: Iterable[AbstractContextManager[IO[bytes]]], stage: Path, max_size: int) -> list[Path]:
+def _stage_members(archives: Iterable[_Archive], stage: Path, max_size: int, only: str) -> list[Path]:
     """Write the files of archives to one directory per entry. Return the directories, sorted by path."""
     left = max_size
     leaves: set[Path] = set()
-    for count, (info, chunks) in enumerate(_members(archives)):
+    for info, content in _members(archives, max_size):
         match = _MEMBER.fullmatch(info.name)
         left -= info.size + _FILE_OVERHEAD
-        if match is None:
-            raise ValueError(f"it contains {info.name[:80]!r}, which is not a file of an entry")
+        if match is None or info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
+            raise ValueError(f"it contains {info.name[:80]!r}, which is not a regular file of an entry")
+        if only not in ("", match[1]):
+            raise ValueError(f"it contains the entry {match[1][:60]}, but {only[:60]} was requested")
         if left < 0:
-            raise ValueError(f"it contains more than {max_size} bytes; `jitload cache unpack --max-size` allows more")
-        if count >= _MAX_MEMBERS:
-            raise ValueError(f"it contains more than {_MAX_MEMBERS} files")
-        key_dir_name, leaf_name, file_name = match.groups()
-        leaf = stage / key_dir_name / leaf_name
+            raise _TooLargeError(max_size)
+        leaf = stage / match[1] / match[2]
         leaves.add(leaf)
         make_private_dir(leaf)
-        with (leaf / file_name).open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+        with (leaf / match[3]).open("xb") as file:
+            shutil.copyfileobj(content, file)
     return sorted(leaves)
 
 
-def _members(
-    archives: Iterable[AbstractContextManager[IO[bytes]]],
-) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield a (header, chunks) pair for each file of uncompressed tar archives. Refuse anything but regular files."""
+def _members(archives: Iterable[_Archive], max_size: int) -> Iterator[tuple[tarfile.TarInfo, Any]]:
+    """Yield each file of archives with its content."""
     for archive in archives:
-        with archive as stream:
-            while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
-                info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-                if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-                    raise ValueError(f"it contains {info.name[:80]!r}, which is not a regular file")
-                yield info, _read_member(stream, info.size)
+        with archive as data:
+            stream: Any = _LimitedStream(data, max_size)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:
+                yield from ((info, tar.extractfile(info)) for info in tar)
+            if any(stream.last_block):  # `tarfile` ends an archive without a mark at its end, too
+                raise EOFError("it is incomplete, its end is missing")
 
 
-def _read_member(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    left = size
-    while left:
-        chunk = _read_exactly(stream, min(left, _CHUNK_BYTES))
-        left -= len(chunk)
-        yield chunk
-    if padding := -size % tarfile.BLOCKSIZE:
-        _read_exactly(stream, padding)
+class _LimitedStream:
+    """The uncompressed data of an archive. Headers, which `tarfile` keeps in memory, count towards the limit, too."""
+
+    def __init__(self, stream: IO[bytes], max_size: int) -> None:
+        self._stream, self._max_size, self._left = stream, max_size, 2 * max_size
+        self.last_block = b""
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes, and b"" at the end."""
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _TooLargeError(self._max_size)
+        self.last_block = data[-tarfile.BLOCKSIZE :] or self.last_block
+        return data
 
 
-def _read_exactly(stream: IO[bytes], size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = stream.read(size - len(data))
-        if not chunk:
-            raise EOFError("it is incomplete, its end is missing")
-        data += chunk
-    return data
+class _TooLargeError(ValueError):
+    """An archive is too large."""
+
+    def __init__(self, max_size: int) -> None:
+        super().__init__(f"it contains more than {max_size} bytes; `jitload cache unpack --max-size` allows more")
 
 
 def _publish(leaf: Path, cache_dir: Path) -> bool:
@@ -291,8 +279,6 @@ def pack_key(key_dir: Path) -> bytes:
 
 
 def _pack(contents: Mapping[Path, Sequence[str]]) -> bytes:
-    import gzip
-
     packed = io.BytesIO()
     stream: Any
     with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
@@ -300,11 +286,8 @@ def _pack(contents: Mapping[Path, Sequence[str]]) -> bytes:
     return packed.getvalue()
 
 
-def _open_packed(data: bytes) -> AbstractContextManager[IO[bytes]]:
-    import gzip
-
-    archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
-    return archive  # type: ignore[no-any-return]
+def _open_packed(data: bytes) -> Any:
+    return gzip.GzipFile(fileobj=io.BytesIO(data))
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
@@ -320,27 +303,21 @@ def fill_bundle(entry_dirs: Sequence[Path], bundle: Path, files: Iterable[tuple[
 
     A bundle is a cache that is shipped in a package or an image.
     """
-    contents = _contents(entry_dirs)
     try:
         bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
         with _staging_dir(bundle) as stage:
-            staged = [_copy_entry(leaf, names, stage) for leaf, names in contents.items()]
-            added = sum(_publish(leaf, bundle) for leaf in staged)
+            copies = [
+                shutil.copytree(leaf, stage / leaf.parent.name / leaf.name, copy_function=shutil.copyfile)
+                for leaf in _contents(entry_dirs)
+            ]
+            added = sum(_publish(copy, bundle) for copy in copies)
         for name, text in files:
             (bundle / name).write_text(text, encoding="utf-8")
             (bundle / name).chmod(0o644)
         _make_readable(bundle)
     except OSError as error:
         raise CacheError(f"entries cannot be copied to {bundle}: {error}") from error
-    return UnpackResult(added=added, present=len(contents) - added)
-
-
-def _copy_entry(leaf: Path, names: Iterable[str], stage: Path) -> Path:
-    staged = stage / leaf.parent.name / leaf.name
-    make_private_dir(staged)
-    for name in (MANIFEST, *names):
-        shutil.copyfile(leaf / name, staged / name)
-    return staged
+    return UnpackResult(added=added, present=len(copies) - added)
 
 
 def _make_readable(cache_dir: Path) -> None:
@@ -358,22 +335,21 @@ def _make_readable(cache_dir: Path) -> None:
 # ---- compression -----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive and yield a stream of its uncompressed data. The suffix of `name` determines the compression."""
+def _open_archive(path: Path, name: str, mode: str) -> Any:
+    """Open an archive for its uncompressed data. The suffix of `name` determines the compression."""
     check_archive_name(name)
-    with ExitStack() as stack:
-        if name.endswith((".tar.zst", ".tzst")):
-            yield stack.enter_context(_open_zstd(path, mode))
-        elif name.endswith((".tar.gz", ".tgz")):
-            import gzip
+    if name.endswith((".tar.zst", ".tzst")):
+        return _open_zstd(path, mode)
+    if name.endswith((".tar.gz", ".tgz")):
+        return _open_gzip(path, mode)
+    return path.open(mode)
 
-            file = stack.enter_context(path.open(mode))
-            # Without a file name and a time in the header, the same entries give the same archive.
-            stream: Any = gzip.GzipFile("", mode, 6, file, mtime=0)
-            yield stack.enter_context(stream)
-        else:
-            yield stack.enter_context(path.open(mode))
+
+@contextmanager
+def _open_gzip(path: Path, mode: str) -> Iterator[Any]:
+    # Without a file name and a time in the header, the same entries give the same archive.
+    with path.open(mode) as file, gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
+        yield stream
 
 
 def check_archive_name(name: str) -> None:
@@ -392,19 +368,3 @@ def _open_zstd(path: Path, mode: str) -> Any:
 
         return zstandard.open(path, mode)
     raise CacheError("a .tar.zst archive needs zstandard: pip install zstandard. A .tar.gz archive needs no package.")
-
-
-def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a damaged archive may cause, including those of the decompressors."""
-    import zlib
-
-    errors: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]
-    with suppress(ImportError):
-        from compression.zstd import ZstdError
-
-        errors.append(ZstdError)
-    with suppress(ImportError):
-        import zstandard
-
-        errors.append(zstandard.ZstdError)
-    return tuple(errors)

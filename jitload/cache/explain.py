@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from jitload.cache.dependencies import from_manifest
-from jitload.cache.entry import (
-    check_cache_dir,
-    check_entry_dir,
-    check_file,
-    key_dir_of,
-    newest_first,
-    read_manifest,
-    resolve_dir,
-)
+from jitload.cache.entry import newest_first, read_manifest, resolve_dir
 from jitload.cache.key import CacheKey, describe_parts
-from jitload.cache.listing import StoredEntry, newest_key_dirs
-from jitload.cache.matching import differing_parts, matching_digests
+from jitload.cache.listing import StoredEntry, names_in
+from jitload.cache.matching import differing_parts, dirs_of_keys, newest_manifest
 from jitload.cache.remote import can_list, hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
 from jitload.errors import CacheError, ToolchainError
@@ -29,6 +21,7 @@ from jitload.settings import Settings
 _LONGEST_SHOWN = 160
 _SOURCE_PARTS = frozenset({"kind", "sources", "unit", "image"})  # if one differs, the library is of another program
 _MAX_COMPARED = 500  # only so many keys of each cache are compared with the requested one: those that were built last
+_SearchedDirs = list[tuple[Path, CacheKey]]
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -87,13 +80,16 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
 
     The message says how the most similar entry differs.
     """
-    bundles = find_bundles(cache_dir)
+    searched = _searched_dirs(cache_dir, key, settings)
     store, store_problem = hide_credentials(settings.remote), _store_problem(cache_dir, key, settings)
-    other_tiers = [*map(str, bundles), *settings.cache_path, *([store] if store and not store_problem else [])]
+    other_tiers = [
+        *(str(directory) for directory, _ in searched[1:]),
+        *([store] if store and not store_problem else []),
+    ]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
-    reasons = _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)
-    lines += [f"    {line}" for line in reasons or ["There is no entry of that name."]]
+    nearest = _nearest_key(searched, settings)
+    lines += [f"    {line}" for line in (_reasons(nearest) if nearest else ["There is no entry of that name."])]
     if store_problem:
         lines.append(f"    The remote cache {store} {store_problem}")
     if key.unknown_parts:
@@ -115,165 +111,79 @@ def _store_problem(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
 
 
 def raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, problem: ToolchainError) -> NoReturn:
-    """Raise the error for a library that is in no cache and cannot be built because a tool is missing."""
+    """Raise the error for a library that is in no cache and cannot be built because a tool is missing.
+
+    The error says why a cached library of the same sources does not fit.
+    """
     if settings.mode == "load-only":
         raise CacheError(explain_miss(cache_dir, key, settings)) from problem
-    if explanation := explain_unbuildable(cache_dir, key, settings):
-        raise ToolchainError(f"{problem}{explanation}") from problem
-    raise problem
+    nearest = _nearest_key(_searched_dirs(cache_dir, key, settings), settings)
+    if nearest is None or nearest.has_other_sources:
+        raise problem
+    title = f"{problem}\nThe libraries of that name in {nearest.key_dir.parent} do not fit:"
+    raise ToolchainError("\n    ".join((title, *_reasons(nearest)))) from problem
 
 
-def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the reasons why no cached library fits a key, or "" if no entry has the key's name and sources.
-
-    This text is for a machine that cannot build the library.
-    """
-    searched = [
-        (directory, its_key)
-        for directory, its_key in _searched_dirs(cache_dir, find_bundles(cache_dir), key, settings)
-        if _keys_named(directory, key.name, 1)
-    ]
-    nearest = _nearest_entry(searched, settings)
-    if not searched or (nearest is not None and _distance(nearest[1])[0]):
-        return ""
-    reasons = _reasons(searched, key, settings, nearest) or ["None of them can be read; the log says why."]
-    directories = ", ".join(str(directory) for directory, _ in searched)
-    return "\n    ".join((f"\nThe libraries of that name in {directories} do not fit:", *reasons))
-
-
-def _distance(lines: Sequence[str]) -> tuple[bool, int]:
-    """Return whether the sources differ, and the number of differences, from the lines of `compare_parts`."""
-    labels = {line.partition(":")[0].partition(".")[0] for line in lines}
-    return not _SOURCE_PARTS.isdisjoint(labels), len(lines)
-
-
-def _searched_dirs(
-    cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
-) -> list[tuple[Path, CacheKey]]:
+def _searched_dirs(cache_dir: Path, key: CacheKey, settings: Settings) -> _SearchedDirs:
     """Return the directories to search for an entry, each in a pair with the key to look for there."""
     return [
         (cache_dir, key),
-        *((bundle, bundle_key(key)) for bundle in bundles),
+        *((bundle, bundle_key(key)) for bundle in find_bundles(cache_dir)),
         *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
     ]
 
 
-def _reasons(
-    searched: Sequence[tuple[Path, CacheKey]],
-    key: CacheKey,
-    settings: Settings,
-    nearest: tuple[Path, list[str]] | None = None,
-) -> list[str]:
-    """Return lines that say why no entry is used for a key, or [] if no entry of the key's name can be read.
+class _NearestKey(NamedTuple):
+    """The key of the requested name that differs least from the requested key, and a line for each difference."""
 
-    `searched` has the form of the result of `_searched_dirs`. `nearest` is the result of `_nearest_entry` if it is
-    known.
-    """
-    for cache_dir, its_key in searched:
-        for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
-            if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key, settings):
-                return lines
-    nearest = nearest or _nearest_entry(searched, settings)
-    if nearest is None:
-        return []
-    key_dir, lines = nearest
-    if not lines:  # all parts are equal, but the entry is not trusted
-        return _problems_of_key(key_dir, key, settings)
-    return [
-        f"The nearest entry, {key_dir.name[:-52]}, has another key. These are its parts and the request's:",
-        *(f"  {line}" for line in lines),
-    ]
+    has_other_sources: bool
+    lines: list[str]
+    key_dir: Path
+    requested: CacheKey
 
 
-def _nearest_entry(searched: Sequence[tuple[Path, CacheKey]], settings: Settings) -> tuple[Path, list[str]] | None:
-    """Return the directory of the key that differs least from the requested one, and a line for each difference.
-
-    Keys of the same sources come first. Only keys with the same name are compared. Return None if there is no such key.
-    """
-    nearest = None
+def _nearest_key(searched: _SearchedDirs, settings: Settings) -> _NearestKey | None:
+    """Return the nearest key that has entries. Keys of the same sources come first."""
+    keys = []
     for cache_dir, key in searched:
-        parts = describe_parts(key)
-        for key_dir in _keys_named(cache_dir, key.name, _MAX_COMPARED):
-            entry_parts = _parts_of_key(key_dir)
-            if entry_parts is None:
-                continue
-            lines = _differences(parts, entry_parts, differing_parts(parts, entry_parts, key, settings))
-            if nearest is None or _distance(lines) < _distance(nearest[1]):
-                nearest = (key_dir, lines)
-    return nearest
+        own = describe_parts(key)
+        dated = sorted(dirs_of_keys(cache_dir, key.name), key=_modification_time, reverse=True)
+        for key_dir in dated[:_MAX_COMPARED]:
+            if parts := newest_manifest(key_dir).get("parts", own if key_dir.name.endswith(key.asked) else None):
+                labels = differing_parts(own, parts, key, settings)
+                is_other = not _SOURCE_PARTS.isdisjoint(label.partition(".")[0] for label in labels)
+                sides = ({label: side[label] for label in labels if label in side} for side in (parts, own))
+                keys.append(_NearestKey(is_other, compare_parts(*sides), key_dir, key))
+    return min(keys, key=lambda near: (near.has_other_sources, len(near.lines)), default=None)
 
 
-def _differences(parts: Mapping[str, Any], entry_parts: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
-    """Return a line for each of the parts `labels`, in which an entry's key differs from the requested key."""
-    lines = compare_parts(
-        *(
-            {label: side[label] for label in labels if label in side and label != "archs"}
-            for side in (entry_parts, parts)
-        )
-    )
-    if "archs" in labels:
-        has, needed = (", ".join(side.get("archs") or ("none",)) for side in (entry_parts, parts))
-        lines.append(f"archs: this library has {has}; the request is for {needed}")
-    return lines
-
-
-def _keys_named(cache_dir: Path, name: str, count: int) -> Sequence[Path]:
-    try:
-        return newest_key_dirs(cache_dir, name, count)
-    except CacheError:
-        return []
-
-
-def _parts_of_key(key_dir: Path) -> Mapping[str, Any] | None:
-    """Return the parts of a key, which all of its entries record, or None if there is no readable entry."""
+def _modification_time(path: Path) -> float:
     with suppress(OSError):
-        for leaf_name in newest_first(os.listdir(key_dir)):
-            with suppress(OSError, ValueError, RecursionError):
-                return _parts(read_manifest(key_dir / leaf_name))
-    return None
+        return os.stat(path).st_mtime
+    return 0.0
 
 
-def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
-    """Return lines that say what is wrong with the entries in a key's directory: changed files, damage, permissions."""
-    lines: list[str] = []
-    try:
-        leaf_names = newest_first(path.name for path in key_dir.iterdir())
-        check_cache_dir(key_dir.parent, settings, advice="")
-        check_entry_dir(key_dir, key_dir.parent, settings)
-    except FileNotFoundError:
-        return []
-    except PermissionError:
-        return [_unreadable(key_dir)]
-    except OSError as error:
-        return [f"There is an entry that cannot be used: {key_dir}: {error}"]
-    except CacheError as error:
-        return [f"There is an entry, but {error}"]
-    for leaf_name in leaf_names:
-        try:
-            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings)
-            lines += _problems_of_leaf(key_dir / leaf_name, key, settings)
-        except PermissionError:
-            lines.append(_unreadable(key_dir))
-        except CacheError as error:
-            lines.append(f"There is an entry, but {error}")
-        except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
-            lines.append(f"There is an entry that cannot be used: {key_dir / leaf_name}: {damage}")
-    return list(dict.fromkeys(lines))
-
-
-def _unreadable(key_dir: Path) -> str:
-    return f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{key_dir.parent}'"
-
-
-def _problems_of_leaf(leaf_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
-    manifest = read_manifest(leaf_dir, settings)
-    dependencies = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
-    lines = [
-        f"{'New' if dependency.size < 0 else 'Changed'} since the build: {dependency.path}"
-        for dependency in dependencies
-        if not dependency.is_unchanged()
+def _reasons(nearest: _NearestKey) -> list[str]:
+    """Return lines that say why the entries of the nearest key are not used."""
+    if not nearest.lines:
+        return _changed_files(nearest.key_dir, nearest.requested) or ["There is an entry; the log says what is wrong."]
+    return [
+        f"The nearest entry, {nearest.key_dir.name[:-52]}, has another key. These are its parts and the request's:",
+        *(f"  {line}" for line in nearest.lines),
     ]
-    if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
-        lines.append(f"Its code contains paths that the request does not have: {', '.join(manifest['anchors'])}")
-    check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"], settings)
-    return lines
+
+
+def _changed_files(key_dir: Path, key: CacheKey) -> list[str]:
+    """Return a line for each file that has changed since a build for a key."""
+    lines: list[str] = []
+    for leaf_name in newest_first(names_in(key_dir)):
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            manifest = read_manifest(key_dir / leaf_name)
+            read = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
+            changed = [dependency for dependency in read if not dependency.is_unchanged()]
+            lines += [f"{'New' if row.size < 0 else 'Changed'} since the build: {row.path}" for row in changed]
+            if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
+                lines.append(
+                    f"Its code contains paths that the request does not have: {', '.join(manifest['anchors'])}"
+                )
+    return list(dict.fromkeys(lines))

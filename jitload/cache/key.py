@@ -61,12 +61,7 @@ class CacheKey(NamedTuple):
     @property
     def asked(self) -> str:
         """The end of the digest, which says what is asked for, whatever tools make it for whatever architectures."""
-        return asked_of(self.digest)
-
-
-def asked_of(digest: str) -> str:
-    """Return the digits of a key's digest that do not depend on `TOOL_PARTS`."""
-    return digest[-_ASKED_DIGITS:]
+        return self.digest[-_ASKED_DIGITS:]
 
 
 def _bytes_of_parts(parts: Iterable[tuple[str, Part]]) -> bytes:

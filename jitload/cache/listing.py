@@ -120,16 +120,6 @@ def entry_reader(cache_dir: Path) -> Callable[[re.Match[str], Sequence[str]], It
     return read_entries
 
 
-def newest_key_dirs(cache_dir: Path, name: str, count: int) -> list[Path]:
-    """Return the directories of at most `count` keys with a name, those to which an entry was added last first."""
-    dated = []
-    for match, key_dir in key_dirs(cache_dir):
-        if match[1] == name:
-            with suppress(OSError):
-                dated.append((os.stat(key_dir).st_mtime, key_dir))
-    return [key_dir for _, key_dir in sorted(dated, reverse=True)[:count]]
-
-
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
     """Yield the paths of damaged entries, which were renamed to `<name>-<time>.bad` when the damage was found."""
     for directory in (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir))):

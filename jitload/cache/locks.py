@@ -8,16 +8,13 @@ descriptors, because an open copy would keep the parent's lock until the child e
 
 from __future__ import annotations
 
-import _thread
 import functools
 import json
 import logging
 import os
 import re
 import socket
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,24 +25,17 @@ from jitload.toolchain.private_files import load_json, make_private_dir
 
 LOCKS_DIR = ".locks"  # the directory of a cache that contains the lock files
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
-_SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
+_SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.05
 _LOCAL_FILE_SYSTEMS = frozenset(
     ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"]
 )
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-FindResult = Callable[[], Result | None]
 
 _locked: set[int] = set()  # the descriptors of the locks that this process holds
-# Over NFS, Linux gives a lock to the process and not to the open file, so threads need locks of their own.
-_thread_locks: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
-_thread_locks_guard = threading.Lock()
 
 
 def _drop_locks_in_child() -> None:
-    global _thread_locks_guard  # noqa: PLW0603  a thread of the parent may hold the old guard
-    _thread_locks_guard = threading.Lock()
-    _thread_locks.clear()
     for descriptor in _locked:
         with suppress(OSError):
             os.close(descriptor)  # `unlock` would release the parent's lock, too
@@ -60,7 +50,7 @@ os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 @contextmanager
 def hold_lock(
-    path: Path, description: str, find_result: FindResult[Result] = lambda: None, *, verb: str = "builds"
+    path: Path, description: str, find_result: Callable[[], Result | None] = lambda: None, *, verb: str = "builds"
 ) -> Iterator[Result | None]:
     """Hold a lock during the block and yield None, or yield the result of the process that held the lock before.
 
@@ -73,53 +63,44 @@ def hold_lock(
             process that gets a result does not take the lock, so waiting processes do not wait for each other.
         verb: What the holder does, for these messages.
     """
-    with _thread_locks_guard:
-        thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
-    if not thread_lock.acquire(blocking=False):
-        with _reported_wait(path, description, verb):
-            thread_lock.acquire()
-    descriptor = None
-    try:
-        descriptor, result = _acquire(path, description, find_result, verb)
-        yield result
-    finally:
-        unlock(descriptor)
-        thread_lock.release()
-
-
-def _acquire(
-    path: Path, description: str, find_result: FindResult[Result], verb: str
-) -> tuple[int | None, Result | None]:
-    """Return (descriptor, None) if this process locks the file, or (None, result) if `find_result` returns a result.
-
-    If the file system has no locks, return (None, None).
-
-    Waiting processes sleep until the holder releases the lock, because polling would take processor time from the
-    holder. They poll only where the file system may wake them late.
-    """
+    descriptor, result = None, None
     try:
         make_private_dir(path.parent)
-        if (descriptor := _lock_file(path)) is not None:
-            return descriptor, None
-        with _reported_wait(path, description, verb):
-            pause_s = 0.0 if wakes_waiters(path.parent) else _SHORTEST_POLL_S
-            while True:
-                if pause_s:
-                    time.sleep(pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_POLL_S)
-                else:
-                    _sleep_until_released(path)
-                if (result := find_result()) is not None:
-                    return None, result
-                if (descriptor := _lock_file(path)) is not None:
-                    return descriptor, None
+        descriptor = _lock_file(path)
+        if descriptor is None:
+            descriptor, result = _wait(path, description, find_result, verb)
     except OSError as error:
         if error.errno is None:  # only a signal handler raises such an error, for example a TimeoutError
             raise
         warn_once(
             f"files in {path.parent} cannot be locked ({error}): processes that need the same library may each build it"
         )
-        return None, None
+    try:
+        yield result
+    finally:
+        unlock(descriptor)
+
+
+def _wait(
+    path: Path, description: str, find_result: Callable[[], Result | None], verb: str
+) -> tuple[int | None, Result | None]:
+    """Return (descriptor, None) when this process locks the file, or (None, result) when `find_result` has a result.
+
+    Log which process holds the lock after two seconds, then every minute, and log the end of a wait that was logged.
+    """
+    started, pause_s, report_s = time.monotonic(), _SHORTEST_POLL_S, _FIRST_REPORT_S
+    descriptor, result = None, None
+    while descriptor is None and result is None:
+        if (waited_s := time.monotonic() - started) > report_s:
+            report_s = waited_s + _NEXT_REPORTS_S
+            _log.warning("waiting for %s, which %s %s: %.0f s so far", description, _holder(path), verb, waited_s)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_POLL_S)
+        result = find_result()
+        descriptor = _lock_file(path) if result is None else None
+    if report_s > _FIRST_REPORT_S:
+        _log.warning("waited %.1f s for %s", time.monotonic() - started, description)
+    return descriptor, result
 
 
 def _lock_file(path: Path) -> int | None:
@@ -128,42 +109,6 @@ def _lock_file(path: Path) -> int | None:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
-
-
-def _sleep_until_released(path: Path) -> None:
-    import fcntl
-
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # raised if the file was pruned
-        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that waiting processes do not wait for each other
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-@contextmanager
-def _reported_wait(path: Path, description: str, verb: str) -> Iterator[None]:
-    """Log which process holds the lock file, while the block waits for the lock.
-
-    The messages come after two seconds, then every minute, and at the end. A thread of `_thread` logs them, because
-    `threading.Thread.start()` would wait until the new thread runs. That takes long on a machine where many processes
-    wait.
-    """
-    started, reports, is_over = time.monotonic(), 0, threading.Event()
-
-    def report() -> None:
-        nonlocal reports
-        while not is_over.wait(_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
-            reports += 1
-            message = "waiting for %s, which %s %s: %.0f s so far"
-            _log.warning(message, description, _holder(path), verb, time.monotonic() - started)
-
-    with suppress(RuntimeError):  # raised if no thread can be started; then the wait is not reported
-        _thread.start_new_thread(report, ())
-    try:
-        yield
-    finally:
-        is_over.set()
-        if reports:
-            _log.warning("waited %.1f s for %s", time.monotonic() - started, description)
 
 
 def _holder(path: Path) -> str:
@@ -254,13 +199,3 @@ def is_local(directory: Path) -> bool:
     longest = max((length for length, _ in mounts), default=0)
     types = [type_ for length, type_ in mounts if length == longest]
     return bool(types) and types[-1] in _LOCAL_FILE_SYSTEMS  # of several mounts on one directory, the last counts
-
-
-def wakes_waiters(directory: Path) -> bool:
-    """Return whether releasing a lock in a directory wakes the waiting processes at once, as on a local disk.
-
-    On a network file system (NFS 4.0), processes may wake half a minute later.
-    """
-    with suppress(OSError):
-        return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)
-    return False

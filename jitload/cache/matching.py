@@ -8,19 +8,16 @@ of the key must be equal.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.dependencies import is_settled
-from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, key_dir_of, newest_first, read_manifest
-from jitload.cache.key import SCHEMA, CacheKey, asked_of, describe_parts
-from jitload.errors import CacheError
+from jitload.cache.entry import newest_first, read_manifest
+from jitload.cache.key import CacheKey, describe_parts
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, is_ptx, runs_on
 from jitload.toolchain.fingerprints import cpu_identity
@@ -35,20 +32,38 @@ def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iter
 
     These keys ask for the same as `key`. They differ from `key` only in the parts `key.unknown_parts`, and only by
     values that are acceptable on this machine. Keys for the newest architecture come first. For the same architecture,
-    the key of the latest build comes first.
+    the key of the latest build comes first. Keys without a readable manifest come last.
     """
-    manifests = list(_manifests(cache_dir, key, settings))
-    parts = describe_parts(key) if manifests else {}
-    matches = [
-        (_newest_arch(manifest["parts"]), manifest["created"], digest, manifest["parts"])
-        for digest, manifest in manifests
-        if not differing_parts(parts, manifest["parts"], key, settings)
-    ]
-    for _, _, digest, its_parts in sorted(matches, key=lambda match: match[:3], reverse=True):
-        tools = " | ".join(str(its_parts[label]) for label in key.unknown_parts if its_parts.get(label))
-        tools = tools.replace("\n", ", ")
+    key_dirs = [key_dir for key_dir in dirs_of_keys(cache_dir, key.name) if key_dir.name.endswith(key.asked)]
+    own = describe_parts(key) if key_dirs else {}
+    matches = []
+    for key_dir in key_dirs:
+        manifest = newest_manifest(key_dir)
+        parts = manifest.get("parts", own)
+        if not differing_parts(own, parts, key, settings):
+            matches.append((bool(manifest), _newest_arch(parts), manifest.get("created"), key_dir.name[-64:], parts))
+    for _, _, _, digest, parts in sorted(matches, key=lambda match: match[:4], reverse=True):
+        tools = " | ".join(str(parts[label]) for label in key.unknown_parts if parts.get(label)).replace("\n", ", ")
         _log.info("%s-%s is used although other tools built it: %s", key.name, digest[:12], tools)
         yield digest
+
+
+def dirs_of_keys(cache_dir: Path, name: str) -> list[Path]:
+    """Return the directories of the keys with a name in a cache."""
+    with suppress(OSError):
+        return [cache_dir / key_dir for key_dir in os.listdir(cache_dir) if key_dir[:-65] == name]
+    return []
+
+
+def newest_manifest(key_dir: Path) -> dict[str, Any]:
+    """Return the newest readable manifest of a key's entries, which all have the same parts, or {} if there is none."""
+    with suppress(OSError):
+        for leaf_name in newest_first(os.listdir(key_dir)):
+            with suppress(OSError, ValueError, RecursionError):
+                manifest = read_manifest(key_dir / leaf_name)
+                if isinstance(manifest.get("parts"), dict) and isinstance(manifest.get("created"), int):
+                    return manifest
+    return {}
 
 
 def _newest_arch(parts: Mapping[str, Any]) -> tuple[bool, int, str]:
@@ -114,48 +129,3 @@ def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
     names = [text.partition(" ")[0] for text in (entry_libc, own_libc)]
     entry_version, own_version = ([int(n) for n in re.findall(r"\d+", text)] for text in (entry_libc, own_libc))
     return names[0] == names[1] and entry_version <= own_version
-
-
-def _manifests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a (digest, newest manifest) pair for each key that asks for the same. Skip keys without a manifest."""
-    try:
-        status = os.stat(cache_dir)
-        list_digests = _digests if is_settled(status, time.time_ns()) else _digests.__wrapped__
-        digests = list_digests(str(cache_dir), status.st_mtime_ns).get((key.name, key.asked), ())
-    except OSError:
-        return
-    for digest in digests:
-        if manifest := _newest_manifest(key_dir_of(cache_dir, key, digest), digest, settings):
-            yield digest, manifest
-
-
-@functools.lru_cache(maxsize=8)
-def _digests(cache_dir: str, _mtime_ns: int) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """Return the digests of the keys in a cache, by name and by what they ask for.
-
-    The cache is read again only if `_mtime_ns` differs.
-    """
-    digests: dict[tuple[str, str], tuple[str, ...]] = {}
-    for key_dir in os.listdir(cache_dir):
-        if match := KEY_DIR_NAME.fullmatch(key_dir):
-            asked = match[1], asked_of(match[2])
-            digests[asked] = (*digests.get(asked, ()), match[2])
-    return digests
-
-
-def _newest_manifest(key_dir: Path, digest: str, settings: Settings) -> Mapping[str, Any] | None:
-    try:
-        leaf_dirs = [key_dir / leaf_name for leaf_name in newest_first(os.listdir(key_dir))]
-    except OSError as problem:
-        _log.warning("cache entry %s cannot be used (%s); it is skipped", key_dir, problem)
-        return None
-    for leaf_dir in leaf_dirs:
-        try:
-            check_entry_dir(leaf_dir, key_dir.parent, settings)
-            manifest = read_manifest(leaf_dir, settings)
-            is_usable = isinstance(manifest["parts"], dict) and isinstance(manifest["created"], int)
-            if manifest["schema"] == SCHEMA and manifest["key"] == digest and is_usable:
-                return manifest
-        except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
-            _log.warning("cache entry %s cannot be used (%s); it is skipped", leaf_dir, problem)
-    return None

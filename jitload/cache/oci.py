@@ -49,7 +49,7 @@ def manifest_digest(directory: Path) -> str:
     return str(rows[0]["digest"])
 
 
-def read_layout(directory: Path, digest: str = "", *, max_size: int) -> Iterator[bytes]:
+def read_layout(directory: Path, digest: str = "") -> Iterator[bytes]:
     """Yield the archives of a layout after comparing each with its size and digest.
 
     If `digest` is not empty, it is that of the manifest to read, whatever the index says.
@@ -60,10 +60,6 @@ def read_layout(directory: Path, digest: str = "", *, max_size: int) -> Iterator
     try:
         manifest = json.loads(_read_blob(directory, digest or manifest_digest(directory), _MAX_JSON))
         for row in manifest["layers"]:
-            if row["size"] > max_size:
-                raise ValueError(
-                    f"it contains more than {max_size} bytes; `jitload cache unpack --max-size` allows more"
-                )
             yield _read_blob(directory, row["digest"], row["size"])
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its index or manifest is malformed ({error})") from error

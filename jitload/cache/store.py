@@ -214,7 +214,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     """
     started = time.monotonic()
     try:
-        work_dir, lock = _make_work_dir(cache_dir, key)
+        work_dir, lock = make_work_dir(cache_dir, key.name)
     except OSError as error:
         raise _cannot_take_entry(cache_dir, error) from error
     work = Work(work_dir, key, cache_dir, settings)
@@ -254,14 +254,14 @@ def _remove_unfinished() -> None:
 os.register_at_fork(after_in_child=_unfinished.clear)
 
 
-def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
+def make_work_dir(cache_dir: Path, name: str) -> tuple[Path, int | None]:
     """Return a new work directory and the descriptor of its lock.
 
     The descriptor is None if the file system has no locks. If another process removes the directory before this process
     locks it, another directory is made.
     """
     while True:
-        work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{os.urandom(6).hex()}"
+        work_dir = cache_dir / WORK_DIR / f"{name}-{host_tag()}-{os.getpid()}-{os.urandom(6).hex()}"
         work_dir.mkdir(mode=0o700)
         try:
             work_dir.chmod(0o700)
