@@ -64,11 +64,11 @@ def ask_nvrtc(
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _fetch(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+def _fetch(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, kind: str) -> bytes:
     size = ctypes.c_size_t()
-    assert nvrtc[f"nvrtcGet{what}Size"](program, ctypes.byref(size)) == 0
+    assert nvrtc[f"nvrtcGet{kind}Size"](program, ctypes.byref(size)) == 0
     buffer = ctypes.create_string_buffer(size.value)
-    assert nvrtc[f"nvrtcGet{what}"](program, buffer) == 0
+    assert nvrtc[f"nvrtcGet{kind}"](program, buffer) == 0
     return buffer.raw
 
 

@@ -192,9 +192,9 @@ def test_nvrtc_compile_refuses_a_name_that_is_not_text():
 
 
 def test_global_tensor_refuses_other_objects_and_shapes():
-    for other in (None, "m", object()):
+    for value_of_another_type in (None, "m", object()):
         with pytest.raises(TypeError, match=r"takes a module that jitload built, got"):
-            jitload.global_tensor(other, "v", "float32", (4,))
+            jitload.global_tensor(value_of_another_type, "v", "float32", (4,))
     module: Any = load("__device__ float v[4];" + ADD)
     for shape in ("ab", None, 4.0, (2, 2.0)):
         with pytest.raises(

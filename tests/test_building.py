@@ -22,7 +22,7 @@ from jitload.errors import CompileError
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def gc_states(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Note whether the collector is on before ninja is waited for, and behind that."""
     notes: list[bool] = []
     monkeypatch.setenv("JITLOAD_LIBRARY", "now")
@@ -46,16 +46,16 @@ def switched_off() -> Iterator[None]:
     gc.enable()
 
 
-def test_the_collector_is_off_during_a_build(found):
+def test_the_collector_is_off_during_a_build(gc_states):
     assert list(load(kernel("held"))) == ["held"]
-    assert found[0] is False
+    assert gc_states[0] is False
     assert gc.isenabled()
 
 
-def test_the_collector_is_off_for_a_limited_time(found, monkeypatch):
+def test_the_collector_is_off_for_a_limited_time(gc_states, monkeypatch):
     monkeypatch.setattr("jitload.pipeline._GC_PAUSE_S", 0.01)
     load(kernel("held_briefly"))
-    assert found[-1] is True  # the compile took longer
+    assert gc_states[-1] is True  # the compile took longer
     with pause_garbage_collection(), pause_garbage_collection(at_most_s=0.01):
         time.sleep(0.5)
         assert gc.isenabled()
@@ -74,10 +74,10 @@ def test_the_collector_is_on_again_after_a_hit():
 
 
 @pytest.mark.usefixtures("switched_off")
-def test_a_collector_that_the_program_switched_off_stays_off(found):
+def test_a_collector_that_the_program_switched_off_stays_off(gc_states):
     load(kernel("held_by_others"))
-    assert found
-    assert not any(found)
+    assert gc_states
+    assert not any(gc_states)
     assert not gc.isenabled()
 
 
@@ -89,13 +89,13 @@ def test_the_last_of_several_builds_switches_the_collector_on():
             is_in.set()
             go_on.wait(10)
 
-    other = threading.Thread(target=hold)
+    build_thread = threading.Thread(target=hold)
     with pause_garbage_collection():
-        other.start()
+        build_thread.start()
         assert is_in.wait(10)
     states = [gc.isenabled()]
     go_on.set()
-    other.join()
+    build_thread.join()
     assert [*states, gc.isenabled()] == [False, True]
 
 

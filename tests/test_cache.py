@@ -75,11 +75,11 @@ def test_each_part_of_a_request_is_in_the_key():
     keys = [key(), *(key(**change) for change in DIFFERENT)]
     assert len(set(keys)) == len(keys)
     assert key() == keys[0]
-    assert all(len(one) == 64 for one in keys)
+    assert all(len(digest) == 64 for digest in keys)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("parts", "other_parts"),
     [
         ((("a", ("bc",)),), (("a", ("b", "c")),)),
         ((("a", "b"), ("c", "d")), (("a", "bc"), ("", "d"))),
@@ -88,8 +88,8 @@ def test_each_part_of_a_request_is_in_the_key():
         ((("a", ("b",)), ("c", ())), (("a", ("b", "c")),)),
     ],
 )
-def test_boundaries_are_in_the_key(one, other):
-    assert CacheKey.of("m", one).digest != CacheKey.of("m", other).digest
+def test_boundaries_are_in_the_key(parts, other_parts):
+    assert CacheKey.of("m", parts).digest != CacheKey.of("m", other_parts).digest
 
 
 def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path, monkeypatch):
@@ -282,10 +282,10 @@ def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, 
 
 def test_the_key_does_not_depend_on_earlier_builds_or_the_hash_seed():
     code = "import builds; print(builds.build(builds.ADD, 'history'))"
-    others = "import builds; builds.build(builds.kernel('add', 'x[0] = 1;'), 'history'); "
+    earlier_builds = "import builds; builds.build(builds.kernel('add', 'x[0] = 1;'), 'history'); "
     paths = {
         run_python(code, {"PYTHONHASHSEED": "1"}).stdout,
-        run_python(others + code, {"PYTHONHASHSEED": "2"}).stdout,
+        run_python(earlier_builds + code, {"PYTHONHASHSEED": "2"}).stdout,
     }
     assert len(paths) == 1
     assert paths.pop().endswith("history.so\n")

@@ -26,16 +26,16 @@ def test_packed_entries_are_found_where_they_are_unpacked(cache, tmp_path, monke
     paths = [build(ADD), build(kernel("k"), "other.v2-x")]
     archive = tmp_path / f"all{suffix}"
     assert pack(cache, archive) == 2
-    other = tmp_path / "another"
-    done = unpack(other, archive, max_size=LIMIT)
+    unpacked = tmp_path / "another"
+    done = unpack(unpacked, archive, max_size=LIMIT)
     assert (done.added, done.present) == (2, 0)
-    done = unpack(other, archive, max_size=LIMIT)
+    done = unpack(unpacked, archive, max_size=LIMIT)
     assert (done.added, done.present) == (0, 2)
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(other))
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(unpacked))
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    assert build(ADD) == other / paths[0].relative_to(cache)
+    assert build(ADD) == unpacked / paths[0].relative_to(cache)
     assert list(load(kernel("k"), "other.v2-x")) == ["k"]
-    assert {path.stat().st_mode & 0o777 for path in other.rglob("*") if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in unpacked.rglob("*") if path.is_dir()} == {0o700}
 
 
 def test_the_same_entries_make_the_same_archive(cache, tmp_path):
@@ -125,11 +125,11 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_archive_writes_nothing(tmp_path, what):
-    info, data = HOSTILE[what]
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_archive_writes_nothing(tmp_path, kind):
+    info, data = HOSTILE[kind]
     forms = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
-    for form in forms[1:] if what == "long name" else forms:  # USTAR has no such name
+    for form in forms[1:] if kind == "long name" else forms:  # USTAR has no such name
         with tarfile.open(tmp_path / "a.tar", "w", format=form) as tar:
             tar.addfile(info, io.BytesIO(data))
         with pytest.raises(CacheError, match=r"cannot be unpacked: .*\. Nothing was added to the cache\."):
@@ -193,8 +193,8 @@ def test_a_changed_byte_is_found(cache, tmp_path):
     pack(cache, tmp_path / "a.tar")
     data = (tmp_path / "a.tar").read_bytes()
     library = path.read_bytes()
-    at = data.index(library) + len(library) // 2
-    (tmp_path / "a.tar").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    offset = data.index(library) + len(library) // 2
+    (tmp_path / "a.tar").write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
     with pytest.raises(CacheError, match="does not have the SHA-256"):
         unpack(tmp_path / "another", tmp_path / "a.tar", max_size=LIMIT)
 

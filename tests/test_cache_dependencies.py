@@ -176,10 +176,10 @@ def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, mon
     monkeypatch.setattr(dependencies, "_digests", {})
     (young,) = record_dependencies([path], StartTime.now())
     assert not young.is_settled
-    found = os.stat(path)
+    old_state = os.stat(path)
     path.write_text("two")
     # As if the clock had stood still: `stat` says what it said.
-    monkeypatch.setattr("jitload.cache.dependencies.os.stat", lambda _: found)
+    monkeypatch.setattr("jitload.cache.dependencies.os.stat", lambda _: old_state)
     assert not young.is_unchanged()
 
 

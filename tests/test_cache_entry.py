@@ -107,11 +107,11 @@ def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("what", ["entry", "product"])
-def test_an_entry_of_another_user_is_set_aside(cache, what, caplog):
+@pytest.mark.parametrize("part", ["entry", "product"])
+def test_an_entry_of_another_user_is_set_aside(cache, part, caplog):
     key = make_key()
     product = get(cache, key).product
-    os.chown(product if what == "product" else product.parent, 12345, -1)
+    os.chown(product if part == "product" else product.parent, 12345, -1)
     fresh = get(cache, key)
     assert fresh.product != product
     assert "it is renamed to" in caplog.text

@@ -56,10 +56,10 @@ def test_an_unreadable_entry_is_skipped(cache, monkeypatch, number, caplog):
     key = make_key()
     product = get(cache, key).product
 
-    def refuse(path, *rest):
-        if str(path).endswith("manifest.json") and not rest[0] & os.O_WRONLY and str(product.parent) in str(path):
+    def refuse(path, *options):
+        if str(path).endswith("manifest.json") and not options[0] & os.O_WRONLY and str(product.parent) in str(path):
             raise OSError(number, os.strerror(number), str(path))
-        return real(path, *rest)
+        return real(path, *options)
 
     real = os.open
     with monkeypatch.context() as patch:
@@ -116,10 +116,10 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
 def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):
     real = jitload.codegen.wrapper.write_sources
 
-    def remove_first(*given, **options):
+    def remove_first(*arguments, **options):
         monkeypatch.setattr("jitload.codegen.wrapper.write_sources", real)
         shutil.rmtree(cache)
-        return real(*given, **options)
+        return real(*arguments, **options)
 
     monkeypatch.setattr("jitload.codegen.wrapper.write_sources", remove_first)
     assert list(load(ADD)) == ["add"]
@@ -139,8 +139,8 @@ def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monke
     build(ADD)
     real = jitload.pipeline.find_or_build
 
-    def lose(*given, **options):
-        entry = real(*given, **options)
+    def lose(*arguments, **options):
+        entry = real(*arguments, **options)
         monkeypatch.setattr("jitload.pipeline.find_or_build", real)
         shutil.rmtree(entry.dir.parent)
         return entry

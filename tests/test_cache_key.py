@@ -36,21 +36,21 @@ READ_TOO = ("SOURCE_DATE_EPOCH", "EDG_BASE", "LD_RUN_PATH", "GNUTARGET", "CCC_OV
 def test_what_compilers_read_of_the_environment_is_in_the_key(tmp_path, monkeypatch, name):
     # The compiler is not asked: some of these break it.
     monkeypatch.setattr("jitload.toolchain.fingerprints._ask_compiler", lambda *_: ("words", []))
-    found = []
+    identities = []
     for value in ("", "/one", "/two"):
         monkeypatch.setenv(name, value)
-        found.append(identity(tmp_path))
+        identities.append(identity(tmp_path))
     monkeypatch.delenv(name)
-    assert len(set(found)) == 3
-    assert identity(tmp_path) == found[0]
+    assert len(set(identities)) == 3
+    assert identity(tmp_path) == identities[0]
 
 
 def test_options_in_the_compilers_command_are_in_the_key(cache, monkeypatch):
-    found = set()
+    identities = set()
     for words in ("c++", "c++ -DVALUE=1", "c++ -DVALUE=2"):
         monkeypatch.setenv("JITLOAD_CXX", words)
-        found.add(identity(cache))
-    assert len(found) == 3
+        identities.add(identity(cache))
+    assert len(identities) == 3
 
 
 def test_a_compiler_behind_a_script_that_changes_is_asked_again(cache, tmp_path, monkeypatch):
@@ -78,43 +78,45 @@ def test_native_code_counts_the_processor(tmp_path, monkeypatch):
         return [jitload.build("m", sources=tmp_path / "get.c", extra_cflags=flags) for flags in ([], ["-march=native"])]
 
     assert len(cpu_identity()) == 64
-    here = paths()
+    own_paths = paths()
     monkeypatch.setattr("jitload.sources.common.cpu_identity", lambda: "another")
-    there = paths()
-    assert there[0] == here[0]
-    assert there[1] != here[1]
+    paths_elsewhere = paths()
+    assert paths_elsewhere[0] == own_paths[0]
+    assert paths_elsewhere[1] != own_paths[1]
 
 
 # ---- where things are installed --------------------------------------------------------------------------------
 
 
 def places(tmp_path: Path, header: str, **more: str) -> list[Path]:
-    found = []
+    directories = []
     for user in ("one", "two"):
         directory = tmp_path / user / "include"
         directory.mkdir(parents=True)
         (directory / "value.h").write_text(header)
         for name, text in more.items():
             (directory.parent / f"{name}.h").write_text(text.replace("USER", user))
-        found.append(directory)
-    return found
+        directories.append(directory)
+    return directories
 
 
 def test_two_users_with_the_same_headers_share_an_entry(cache, tmp_path):
     text = '#include "value.h"\n' + VALUE
-    one, two = (build(text, extra_include_paths=[place]) for place in places(tmp_path, "#define NAME same\n"))
-    assert one == two
+    first, second = (
+        build(text, extra_include_paths=[include_dir]) for include_dir in places(tmp_path, "#define NAME same\n")
+    )
+    assert first == second
     (tmp_path / "two" / "include" / "value.h").write_text("#define NAME other\n")
     names = [*load(text, extra_include_paths=[tmp_path / "two" / "include"])]
     assert names == ["other"]
-    assert build(text, extra_include_paths=[tmp_path / "one" / "include"]) == one
+    assert build(text, extra_include_paths=[tmp_path / "one" / "include"]) == first
 
 
 def test_two_users_of_hand_written_code_share_an_entry(tmp_path):
     (tmp_path / "get.c").write_text(f'#include "value.h"\n{EXPORT}')
     paths = {
-        jitload.build("m", sources=tmp_path / "get.c", extra_include_paths=[place])
-        for place in places(tmp_path, "#define VALUE 3\n")
+        jitload.build("m", sources=tmp_path / "get.c", extra_include_paths=[include_dir])
+        for include_dir in places(tmp_path, "#define VALUE 3\n")
     }
     assert len(paths) == 1
 
@@ -128,16 +130,16 @@ def test_two_users_with_a_source_file_in_another_place_share_an_entry(cache, tmp
     assert len(paths) == 1
 
 
-@pytest.mark.parametrize("way", ["a header", "the source", "line information"])
-def test_code_that_contains_its_own_path_is_not_shared(cache, tmp_path, way):
+@pytest.mark.parametrize("reason", ["a header", "the source", "line information"])
+def test_code_that_contains_its_own_path_is_not_shared(cache, tmp_path, reason):
     speaks = "#include <assert.h>\n#define CHECK_IT assert(x != nullptr)\n"
-    header = speaks if way == "a header" else "#define CHECK_IT\n"
+    header = speaks if reason == "a header" else "#define CHECK_IT\n"
     body = f'#include "value.h"\n{kernel("k", "CHECK_IT;")}'
     paths = set()
-    for place in places(tmp_path, header):
-        source = place / "k.cu"
-        source.write_text(body.replace("CHECK_IT;", "assert(x != nullptr);") if way == "the source" else body)
-        flags = ["-lineinfo"] if way == "line information" else []
+    for include_dir in places(tmp_path, header):
+        source = include_dir / "k.cu"
+        source.write_text(body.replace("CHECK_IT;", "assert(x != nullptr);") if reason == "the source" else body)
+        flags = ["-lineinfo"] if reason == "line information" else []
         paths.add(jitload.build("m", sources=source, arch=ARCH, extra_cuda_cflags=flags))
     assert len(paths) == 2
     assert jitload.build("m", sources=source, arch=ARCH, extra_cuda_cflags=flags) in paths
@@ -145,8 +147,8 @@ def test_code_that_contains_its_own_path_is_not_shared(cache, tmp_path, way):
 
 def test_a_header_beside_the_directory_is_the_users_own(cache, tmp_path):
     text = '#include "value.h"\n' + VALUE
-    found = places(tmp_path, '#include "../beside.h"\n', beside="#define NAME USER\n")
-    assert [[*load(text, extra_include_paths=[place])] for place in found] == [["one"], ["two"]]
+    include_dirs = places(tmp_path, '#include "../beside.h"\n', beside="#define NAME USER\n")
+    assert [[*load(text, extra_include_paths=[include_dir])] for include_dir in include_dirs] == [["one"], ["two"]]
 
 
 def test_directories_within_each_other_are_told_apart(cache, tmp_path):
@@ -156,9 +158,9 @@ def test_directories_within_each_other_are_told_apart(cache, tmp_path):
     inner.mkdir(parents=True)
     (inner / "value.h").write_text("#define NAME one\n")
     assert [*load(text, extra_include_paths=[tmp_path / "a", inner])] == ["one"]
-    other, last = tmp_path / "other", tmp_path / "last"
-    (other / "b").mkdir(parents=True)
+    moved, last = tmp_path / "other", tmp_path / "last"
+    (moved / "b").mkdir(parents=True)
     last.mkdir()
-    shutil.copyfile(inner / "value.h", other / "b" / "value.h")
+    shutil.copyfile(inner / "value.h", moved / "b" / "value.h")
     (last / "value.h").write_text("#define NAME two\n")
-    assert [*load(text, extra_include_paths=[other, last])] == ["two"]
+    assert [*load(text, extra_include_paths=[moved, last])] == ["two"]

@@ -141,15 +141,15 @@ cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key())
 
 
 def children_of(text: str) -> list[str]:
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if text in command:
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands
 
 
 def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
@@ -205,10 +205,10 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
     real, removed = fcntl.flock, []
 
     def flock(handle, how):
-        place = os.readlink(f"/proc/self/fd/{handle}")
-        if f"{cache}/.work/" in place and not removed:
-            removed.append(place)
-            os.rmdir(place)
+        locked = os.readlink(f"/proc/self/fd/{handle}")
+        if f"{cache}/.work/" in locked and not removed:
+            removed.append(locked)
+            os.rmdir(locked)
         return real(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)

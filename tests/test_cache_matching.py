@@ -49,13 +49,13 @@ def rewrite(path: Path, **parts: str) -> None:
     """Let an entry say that other tools made it, under a key of its own."""
     leaf = path.parent
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40] + leaf.parent.name[-24:]
-    other = leaf.parent.with_name(f"{leaf.parent.name[:-64]}{key}") / leaf.name
-    shutil.copytree(leaf, other)
+    copied = leaf.parent.with_name(f"{leaf.parent.name[:-64]}{key}") / leaf.name
+    shutil.copytree(leaf, copied)
     manifest = json.loads((leaf / "manifest.json").read_text())
     created = manifest["created"] + (1 if "newer" in parts else -1)
     parts.pop("newer", None)
     manifest = {**manifest, "key": key, "created": created, "parts": {**manifest["parts"], **parts}}
-    (other / "manifest.json").write_text(json.dumps(manifest))
+    (copied / "manifest.json").write_text(json.dumps(manifest))
 
 
 # ---- what is found ---------------------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     rewrite(path, nvrtc="nvidia_cuda_nvrtc-13.2")
     lose("nvrtc")
     with caplog.at_level("INFO", logger="jitload"):
-        found = build(ADD, "vec")
-    assert json.loads((found.parent / "manifest.json").read_text())["parts"]["nvrtc"] == "nvidia_cuda_nvrtc-13.9"
+        product = build(ADD, "vec")
+    assert json.loads((product.parent / "manifest.json").read_text())["parts"]["nvrtc"] == "nvidia_cuda_nvrtc-13.9"
     assert "is used although other tools built it: nvidia_cuda_nvrtc-13.9" in caplog.text
 
 
@@ -226,23 +226,23 @@ def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monk
     lose("compiler")
     again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
     assert jitload.build_inline("hand", **again) == path
-    for place in ("sources.common", "cache.matching"):
-        monkeypatch.setattr(f"jitload.{place}.cpu_identity", lambda: "another processor")
+    for module in ("sources.common", "cache.matching"):
+        monkeypatch.setattr(f"jitload.{module}.cpu_identity", lambda: "another processor")
     with pytest.raises(ToolchainError):
         jitload.build_inline("hand", **again)
 
 
 @pytest.mark.parametrize(
-    ("driver", "asked", "is_found"),
+    ("driver", "release", "is_found"),
     [(None, "", True), ((13, 0), "", True), ((12, 8), "", False), (None, "13", True), (None, "12", False)],
 )
 @pytest.mark.usefixtures("cache")
-def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, driver, asked, is_found):
+def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, driver, release, is_found):
     path = build(ADD, "vec")
     assert "nvrtc-13" in json.loads((path.parent / "manifest.json").read_text())["parts"]["nvrtc"]
     lose("nvrtc")
     monkeypatch.setattr("jitload.cache.matching.driver_version", lambda: driver)
-    monkeypatch.setenv("JITLOAD_NVRTC", asked)
+    monkeypatch.setenv("JITLOAD_NVRTC", release)
     if is_found:
         assert build(ADD, "vec") == path
     else:
@@ -430,8 +430,8 @@ def test_a_bundle_in_a_package_on_a_machine_with_python_alone(cache, tmp_path, c
     assert main(["prebuild", str(tmp_path / "requests.json"), "--bundle", str(tmp_path / "bundle")]) == 0
     site = package(tmp_path, tmp_path / "bundle")
     for name in ("tvm_ffi", "typing_extensions"):
-        found = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
-        source = found.parent if found.name == "__init__.py" else found
+        origin = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
+        source = origin.parent if origin.name == "__init__.py" else origin
         (site / source.name).symlink_to(source)
     info = Path(distribution("apache-tvm-ffi")._path)  # type: ignore[attr-defined]
     (site / info.name).symlink_to(info)

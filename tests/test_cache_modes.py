@@ -189,9 +189,9 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(find_entry(cache, cheap.make_key(), read_settings()) is not None)
 print(explain_miss(cache, cheap.make_key(), read_settings()))
 """
-    for place in reversed((tmp_path, *tmp_path.parents)):
-        if place.stat().st_uid == os.getuid() and str(place).startswith("/tmp/"):
-            place.chmod(0o755)
+    for directory in reversed((tmp_path, *tmp_path.parents)):
+        if directory.stat().st_uid == os.getuid() and str(directory).startswith("/tmp/"):
+            directory.chmod(0o755)
     cache = tmp_path / "cache"
     for words, is_found in (((), "False"), (("open",), "True")):
         command = [*python_command(code), str(cache), *words]

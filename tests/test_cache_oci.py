@@ -40,13 +40,13 @@ def test_packed_entries_are_found_where_they_are_unpacked(layout, cache, tmp_pat
     assert main(["cache", "pack", str(again)]) == 0
     digest = json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
     assert capsys.readouterr().out.endswith(f", {digest}\n")  # the same entries have the same digest
-    other = tmp_path / "another"
-    command = ["cache", "unpack", str(layout), "--dir", str(other), "--digest", digest]
-    other.mkdir(mode=0o700)
+    unpacked = tmp_path / "another"
+    command = ["cache", "unpack", str(layout), "--dir", str(unpacked), "--digest", digest]
+    unpacked.mkdir(mode=0o700)
     assert main(command) == 0
-    assert {path.relative_to(other): path.read_bytes() for path in other.glob("*-*/*/*")} == first
-    assert unpack(other, layout, max_size=LIMIT).present == 2
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(other))
+    assert {path.relative_to(unpacked): path.read_bytes() for path in unpacked.glob("*-*/*/*")} == first
+    assert unpack(unpacked, layout, max_size=LIMIT).present == 2
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(unpacked))
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     build(ADD)
     with pytest.raises(CacheError, match=r"kernels\.oci cannot be written: Directory not empty"):
@@ -128,10 +128,10 @@ def test_every_digest_is_verified(layout, tmp_path):
 def test_a_digest_names_the_manifest_that_was_signed(layout, tmp_path):
     signed = f"sha256:{_manifest(layout)}"
     _flip(blob(layout, manifest_of(layout)["layers"][0]["digest"]))
-    other = f"sha256:{'0' * 64}"
+    wrong_digest = f"sha256:{'0' * 64}"
     reasons = {
         signed: "does not have",
-        other: f"contains nothing with the digest {other}",
+        wrong_digest: f"contains nothing with the digest {wrong_digest}",
         "latest": "is not a SHA-256",
     }
     for digest, reason in reasons.items():

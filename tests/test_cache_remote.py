@@ -84,14 +84,14 @@ def test_a_node_loads_from_the_remote_store_what_another_one_built(node, monkeyp
     (name,) = store.kept
     digest = path.parents[1].name[-64:]
     assert name == f"v{SCHEMA}/m-{digest[-24:]}/{ARCH}/{digest}.tar.gz"
-    other = node("other")
+    second_node = node("other")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    found = build(TEXT)
-    assert found.is_relative_to(other)
-    assert found.read_bytes() == path.read_bytes()
-    asked = len(store.asked)
-    assert build(TEXT) == found
-    assert len(store.asked) == asked  # a local hit asks nobody
+    product = build(TEXT)
+    assert product.is_relative_to(second_node)
+    assert product.read_bytes() == path.read_bytes()
+    requests = len(store.asked)
+    assert build(TEXT) == product
+    assert len(store.asked) == requests  # a local hit asks nobody
 
 
 def test_the_remote_store_is_written_only_on_request(node, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_machine_without_nvrtc_finds_what_others_built(node, monkeypatch, tmp_
         cache = node(mode)
         monkeypatch.setenv("JITLOAD_MODE", mode)
         assert build(TEXT).read_bytes() == path.read_bytes()
-        assert [found.name for found in cache.glob("m-*")] == [path.parents[1].name]  # and nothing else is fetched
+        assert [key_dir.name for key_dir in cache.glob("m-*")] == [path.parents[1].name]  # and nothing else is fetched
         store.asked.clear()
         assert build(TEXT).is_relative_to(cache)
         assert store.asked == []
@@ -185,17 +185,17 @@ def test_a_local_cache_that_cannot_be_written_still_gets_it(node, monkeypatch, t
 
 def test_nodes_that_see_each_other_late_each_build_their_own(node):
     node("one")
-    one = build(TEXT)
+    first = build(TEXT)
     late, store.kept = store.kept, {}  # what was put does not show yet
     node("two")
-    two = build(TEXT)
-    assert two.read_bytes() == one.read_bytes()
+    second = build(TEXT)
+    assert second.read_bytes() == first.read_bytes()
     assert store.kept.keys() == late.keys()
     store.kept = late  # the first writer's shows last, and takes the other's place
     node("three")
-    asked = len(store.asked)
-    assert build(TEXT).read_bytes() == one.read_bytes()
-    assert len(store.asked) == asked + 1
+    requests = len(store.asked)
+    assert build(TEXT).read_bytes() == first.read_bytes()
+    assert len(store.asked) == requests + 1
 
 
 def test_precompiled_headers_stay_at_home(node):
@@ -286,18 +286,18 @@ HOSTILE = {  # every kind of member is in test_cache_archive.py
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_garbage_costs_a_warning_and_a_build(node, caplog, what, tmp_path):
+@pytest.mark.parametrize("content", HOSTILE)
+def test_garbage_costs_a_warning_and_a_build(node, caplog, content, tmp_path):
     node("one")
     build(TEXT)
     (name,) = store.kept
-    store.kept[name] = HOSTILE[what]
-    other = node("other")
+    store.kept[name] = HOSTILE[content]
+    second_node = node("other")
     before = set(tmp_path.rglob("*"))
-    assert build(TEXT).is_relative_to(other)
+    assert build(TEXT).is_relative_to(second_node)
     assert "the entry m from the remote cache " in caplog.text
-    assert all(path.is_relative_to(other) for path in set(tmp_path.rglob("*")) - before)
-    assert list((other / ".work").iterdir()) == []
+    assert all(path.is_relative_to(second_node) for path in set(tmp_path.rglob("*")) - before)
+    assert list((second_node / ".work").iterdir()) == []
 
 
 @pytest.mark.parametrize("change", ["cut", "flipped", "of another key"])
@@ -314,18 +314,18 @@ def test_a_damaged_archive_is_not_used(node, caplog, change):
         "flipped": data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :],
         "of another key": store.kept[another],
     }[change]
-    other = node("other")
+    second_node = node("other")
     assert build(TEXT).read_bytes() == path.read_bytes()
     assert "the entry m from the remote cache " in caplog.text
-    assert len(list(other.glob("m-*"))) == 1
+    assert len(list(second_node.glob("m-*"))) == 1
 
 
 def test_an_archive_that_swells_is_not_used(node, caplog, monkeypatch):
     node("one")
     build(TEXT)
     monkeypatch.setattr(remote, "_MAX_UNPACKED", 1000)
-    other = node("other")
-    assert build(TEXT).is_relative_to(other)
+    second_node = node("other")
+    assert build(TEXT).is_relative_to(second_node)
     assert "it contains more than 1000 bytes" in caplog.text
 
 
@@ -451,7 +451,7 @@ def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("address", "words"),
     [
         ("nonsense", "CacheError: JITLOAD_CACHE_REMOTE must be a URL, such as s3://bucket/kernels, or module:name"),
         ("no.such.module:store", "ModuleNotFoundError: No module named 'no'"),
@@ -459,11 +459,11 @@ def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
         ("nosuchscheme://x/y", "ValueError: Protocol not known: nosuchscheme"),
     ],
 )
-def test_a_store_that_does_not_exist_is_a_warning(node, caplog, monkeypatch, place, words):
-    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", place)
-    one = node("one")
-    assert build(TEXT).is_relative_to(one)
-    assert f"the remote cache {place} is not used for a minute: {words}" in caplog.text
+def test_a_store_that_does_not_exist_is_a_warning(node, caplog, monkeypatch, address, words):
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", address)
+    cache = node("one")
+    assert build(TEXT).is_relative_to(cache)
+    assert f"the remote cache {address} is not used for a minute: {words}" in caplog.text
 
 
 def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypatch):
@@ -486,7 +486,7 @@ def test_a_put_that_fails_costs_a_warning(node, caplog):
         raise PermissionError("read only")
 
     store.put = refuse
-    one = node("one")
+    cache = node("one")
     with caplog.at_level(logging.WARNING):
-        assert build(TEXT).is_relative_to(one)
+        assert build(TEXT).is_relative_to(cache)
     assert "PermissionError: read only" in caplog.text

@@ -87,10 +87,10 @@ def test_what_one_machine_builds_another_has_without_building(cache, server, mon
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", server)
     first, state = built()
     assert state == "built"
-    other = use(monkeypatch, tmp_path / "other")
+    second_cache = use(monkeypatch, tmp_path / "other")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     second, state = built()
-    assert (second.is_relative_to(other), state) == (True, "reused")
+    assert (second.is_relative_to(second_cache), state) == (True, "reused")
     assert second.read_bytes() == first.read_bytes()
 
 

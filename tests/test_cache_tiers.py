@@ -15,7 +15,7 @@ TEXT = kernel("f")
 
 
 @pytest.fixture
-def place(used_cache, tmp_path, monkeypatch):
+def tier(used_cache, tmp_path, monkeypatch):
     """Return a function that gives a cache of that name, and one that holds the library of `TEXT` where it is asked."""
     monkeypatch.setattr("jitload.pipeline._modules", {})
     errors.warn_once.cache_clear()
@@ -61,8 +61,8 @@ def package(tmp_path: Path, bundle: Path | None, points: str = "pack = pack_with
 # ---- shared directories ----------------------------------------------------------------------------------------
 
 
-def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_a_shared_directory_is_used_and_never_written(tier, monkeypatch):
+    shared, local = tier("shared", is_filled=True), tier("local")
     before = listing(shared)
     use(monkeypatch, local, shared)
     assert build(TEXT).is_relative_to(shared)
@@ -76,20 +76,20 @@ def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
     assert listing(shared) == before
 
 
-def test_the_first_directory_with_the_library_is_used(place, monkeypatch):
-    empty, one, other, local = place("empty"), place("1", is_filled=True), place("2", is_filled=True), place("local")
-    use(monkeypatch, local, empty, one, other)
-    assert build(TEXT).is_relative_to(one)
-    use(monkeypatch, local, other, one)
-    assert build(TEXT).is_relative_to(other)
-    use(monkeypatch, one, empty, other)
-    assert build(TEXT).is_relative_to(other)
-    use(monkeypatch, one, empty)
-    assert build(TEXT).is_relative_to(one)
+def test_the_first_directory_with_the_library_is_used(tier, monkeypatch):
+    empty, first, second, local = tier("empty"), tier("1", is_filled=True), tier("2", is_filled=True), tier("local")
+    use(monkeypatch, local, empty, first, second)
+    assert build(TEXT).is_relative_to(first)
+    use(monkeypatch, local, second, first)
+    assert build(TEXT).is_relative_to(second)
+    use(monkeypatch, first, empty, second)
+    assert build(TEXT).is_relative_to(second)
+    use(monkeypatch, first, empty)
+    assert build(TEXT).is_relative_to(first)
 
 
-def test_a_library_that_no_directory_has_is_built_into_the_local_cache(place, monkeypatch):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_a_library_that_no_directory_has_is_built_into_the_local_cache(tier, monkeypatch):
+    shared, local = tier("shared", is_filled=True), tier("local")
     before = listing(shared)
     use(monkeypatch, local, shared)
     assert build(kernel("g")).is_relative_to(local)
@@ -97,8 +97,8 @@ def test_a_library_that_no_directory_has_is_built_into_the_local_cache(place, mo
     assert list(local.glob("runtime-*")) == []  # the shared one did
 
 
-def test_a_damaged_entry_of_a_shared_directory_is_skipped(place, monkeypatch, caplog):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_a_damaged_entry_of_a_shared_directory_is_skipped(tier, monkeypatch, caplog):
+    shared, local = tier("shared", is_filled=True), tier("local")
     for library in shared.glob("m-*/*/m.so"):
         library.write_bytes(library.read_bytes()[:100])
     before = listing(shared)
@@ -108,25 +108,25 @@ def test_a_damaged_entry_of_a_shared_directory_is_skipped(place, monkeypatch, ca
     assert listing(shared) == before
 
 
-def test_a_missing_shared_directory_is_warned_of_once(place, monkeypatch, caplog, tmp_path):
-    use(monkeypatch, place("local", is_filled=True), tmp_path / "nowhere")
+def test_a_missing_shared_directory_is_warned_of_once(tier, monkeypatch, caplog, tmp_path):
+    use(monkeypatch, tier("local", is_filled=True), tmp_path / "nowhere")
     build(TEXT)
     build(TEXT)
     assert caplog.text.count(f"JITLOAD_CACHE_PATH names {tmp_path / 'nowhere'}, which is not a directory") == 1
 
 
-def test_a_shared_directory_that_other_users_can_write_to_is_refused(place, monkeypatch):
-    shared = place("shared", is_filled=True)
+def test_a_shared_directory_that_other_users_can_write_to_is_refused(tier, monkeypatch):
+    shared = tier("shared", is_filled=True)
     shared.chmod(0o777)
-    use(monkeypatch, place("local"), shared)
+    use(monkeypatch, tier("local"), shared)
     with pytest.raises(jitload.errors.CacheError) as caught:
         build(TEXT)
     assert str(caught.value).startswith(f"JITLOAD_CACHE_PATH: the cache {shared} is not trusted: everyone can write to")
     assert f"chmod o-w '{shared}'" in str(caught.value)
 
 
-def test_an_entry_that_other_users_can_write_to_is_skipped(place, monkeypatch, caplog):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_an_entry_that_other_users_can_write_to_is_skipped(tier, monkeypatch, caplog):
+    shared, local = tier("shared", is_filled=True), tier("local")
     for leaf in shared.glob("m-*/*"):
         leaf.chmod(0o777)
     use(monkeypatch, local, shared)
@@ -134,8 +134,8 @@ def test_an_entry_that_other_users_can_write_to_is_skipped(place, monkeypatch, c
     assert "is not trusted: everyone can write to" in caplog.text
 
 
-def test_load_only_searches_all_directories_and_names_them_in_its_error(place, monkeypatch):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_load_only_searches_all_directories_and_names_them_in_its_error(tier, monkeypatch):
+    shared, local = tier("shared", is_filled=True), tier("local")
     use(monkeypatch, local, shared)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     assert build(TEXT).is_relative_to(shared)
@@ -147,8 +147,8 @@ def test_load_only_searches_all_directories_and_names_them_in_its_error(place, m
     assert list(local.glob("*-*")) == []
 
 
-def test_rebuild_builds_what_a_shared_directory_has(place, monkeypatch):
-    shared, local = place("shared", is_filled=True), place("local")
+def test_rebuild_builds_what_a_shared_directory_has(tier, monkeypatch):
+    shared, local = tier("shared", is_filled=True), tier("local")
     use(monkeypatch, local, shared)
     monkeypatch.setenv("JITLOAD_MODE", "rebuild")
     assert build(TEXT).is_relative_to(local)
@@ -157,8 +157,8 @@ def test_rebuild_builds_what_a_shared_directory_has(place, monkeypatch):
 # ---- bundles ---------------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_in_a_package_goes_first(place, monkeypatch, tmp_path):
-    bundle, shared, local = place("bundle", is_filled=True), place("shared", is_filled=True), place("local")
+def test_a_bundle_in_a_package_goes_first(tier, monkeypatch, tmp_path):
+    bundle, shared, local = tier("bundle", is_filled=True), tier("shared", is_filled=True), tier("local")
     monkeypatch.syspath_prepend(package(tmp_path, bundle))
     use(monkeypatch, local, shared)
     path = build(TEXT)
@@ -168,39 +168,39 @@ def test_a_bundle_in_a_package_goes_first(place, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["kernels", "kernels.more", "kernels:more", "..", "a b", "pack_with_kernels.none"])
-def test_an_entry_point_that_is_not_a_directory_is_warned_of_and_skipped(place, monkeypatch, tmp_path, caplog, name):
+def test_an_entry_point_that_is_not_a_directory_is_warned_of_and_skipped(tier, monkeypatch, tmp_path, caplog, name):
     monkeypatch.syspath_prepend(package(tmp_path, None, f"pack = {name}"))
-    local = place("local", is_filled=True)
+    local = tier("local", is_filled=True)
     use(monkeypatch, local)
     assert build(TEXT).is_relative_to(local)
     assert f"the bundle {name!r}, an entry point of jitload.bundles, is not a directory of a package" in caplog.text
 
 
-def test_unreadable_entry_points_are_skipped(place, monkeypatch, tmp_path, caplog):
+def test_unreadable_entry_points_are_skipped(tier, monkeypatch, tmp_path, caplog):
     monkeypatch.syspath_prepend(package(tmp_path, None, "no equals sign"))
-    local = place("local", is_filled=True)
+    local = tier("local", is_filled=True)
     use(monkeypatch, local)
     assert build(TEXT).is_relative_to(local)
     assert "has no readable entry points" in caplog.text
 
 
-def test_a_bundle_that_other_users_can_write_to_is_skipped(place, used_cache, monkeypatch, tmp_path, caplog):
-    site = package(tmp_path, place("bundle", is_filled=True))
+def test_a_bundle_that_other_users_can_write_to_is_skipped(tier, used_cache, monkeypatch, tmp_path, caplog):
+    site = package(tmp_path, tier("bundle", is_filled=True))
     (site / "pack_with_kernels" / "kernels").chmod(0o777)
     monkeypatch.syspath_prepend(site)
-    local = place("local")
+    local = tier("local")
     use(monkeypatch, local, used_cache)
     assert build(TEXT).is_relative_to(local)
     assert "a bundle is skipped: the cache " in caplog.text
 
 
-def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path):
-    site = package(tmp_path, place("bundle", is_filled=True))
-    local = place("local")
+def test_bundles_are_looked_for_once_and_remembered(tier, monkeypatch, tmp_path):
+    site = package(tmp_path, tier("bundle", is_filled=True))
+    local = tier("local")
     search = (str(site),)
     scans = []
     real = tiers._declared_in
-    monkeypatch.setattr(tiers, "_declared_in", lambda place: scans.append(place) or real(place))
+    monkeypatch.setattr(tiers, "_declared_in", lambda site_dir: scans.append(site_dir) or real(site_dir))
     monkeypatch.syspath_prepend(site)
     for _ in range(2):
         assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
@@ -232,18 +232,18 @@ class Leaving:
 leaving = Leaving()
 
 
-def test_a_store_that_exits_does_not_end_the_program(place, used_cache, monkeypatch, caplog):
+def test_a_store_that_exits_does_not_end_the_program(tier, used_cache, monkeypatch, caplog):
     monkeypatch.setattr(remote, "_failures", {})
-    local = place("local")
+    local = tier("local")
     use(monkeypatch, local, used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
     assert build(TEXT).is_relative_to(local)
     assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
 
 
-def test_no_message_shows_a_password(place, used_cache, monkeypatch, caplog):
+def test_no_message_shows_a_password(tier, used_cache, monkeypatch, caplog):
     monkeypatch.setattr(remote, "_failures", {})
-    use(monkeypatch, place("local"), used_cache)
+    use(monkeypatch, tier("local"), used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
     build(TEXT)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")

@@ -69,8 +69,8 @@ def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused, stub_driv
     stub_driver.use_device(0)
     unused.half_static(48 * 1024 - FIXED, 0)
     assert raised(stub_driver) == []
-    for wanted in (48 * 1024 - FIXED + 1, 232448 - FIXED, 100, 200_000):
-        unused.half_static(wanted, 0)
+    for shared_bytes in (48 * 1024 - FIXED + 1, 232448 - FIXED, 100, 200_000):
+        unused.half_static(shared_bytes, 0)
     unused.tiles(48 * 1024)
     assert raised(stub_driver) == [("half_static", 232448 - FIXED, "0")]
     stub_driver.use_device(1)
@@ -81,16 +81,16 @@ def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused, stub_driv
 
 def test_more_than_the_device_gives(unused, stub_driver):
     stub_driver.use_device(0)
-    wanted = 232448 - FIXED + 1
+    size = 232448 - FIXED + 1
     text = (
-        f"half_static(): {wanted} bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 "
+        f"half_static(): {size} bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 "
         f"bytes, and the kernel's own static shared memory takes {FIXED} of them"
     )
-    assert_refused(ValueError, text, unused.half_static, wanted, 0)
+    assert_refused(ValueError, text, unused.half_static, size, 0)
     stub_driver.set_attribute(1, 97, 101376)
     text = text.replace("cuda:0", "cuda:1").replace("232448 bytes", "101376 bytes")
     stub_driver.use_device(1)
-    assert_refused(ValueError, text, unused.half_static, wanted, 0)
+    assert_refused(ValueError, text, unused.half_static, size, 0)
     assert raised(stub_driver) == []
     assert stub_driver.launches() == []
 

@@ -147,8 +147,8 @@ def test_each_device_gets_the_code_that_suits_it(two_archs, stub_driver):
 @pytest.mark.parametrize(("major", "minor"), [(7, 5), (10, 0), (12, 1)])
 def test_code_for_no_device_like_this(two_archs, stub_driver, major, minor):
     stub_driver.set_capability(0, major, minor)
-    here = f"sm_{major}{minor}"
-    text = f'tick(): this library has sm_80, sm_89, sm_90a; this GPU, cuda:0, is {here}: build it with arch="{here}"'
+    arch = f"sm_{major}{minor}"
+    text = f'tick(): this library has sm_80, sm_89, sm_90a; this GPU, cuda:0, is {arch}: build it with arch="{arch}"'
     assert_refused(RuntimeError, text, fresh(two_archs).tick, 1)
     assert stub_driver.calls("cuLibraryLoadData") == []
 

@@ -74,10 +74,12 @@ def is_nan(bits: int, name: str) -> bool:
     return bool(integer.view(FORMATS[name][1]).float().isnan())
 
 
-def assert_same(found: list[int], wanted: list[int], values: list[float], name: str) -> None:
-    for value, one, other in zip(values, found, wanted, strict=True):
-        same = one == other or (is_nan(one, name) and is_nan(other, name))  # the bits of a NaN are nobody's business
-        assert same, f"{value!r} ({value.hex()}) as {name}: {one:#x}, not {other:#x}"
+def assert_same(bits: list[int], expected: list[int], values: list[float], name: str) -> None:
+    for value, encoded, expected_bits in zip(values, bits, expected, strict=True):
+        same = encoded == expected_bits or (
+            is_nan(encoded, name) and is_nan(expected_bits, name)
+        )  # the bits of a NaN are nobody's business
+        assert same, f"{value!r} ({value.hex()}) as {name}: {encoded:#x}, not {expected_bits:#x}"
 
 
 EDGES = [

@@ -248,8 +248,8 @@ def test_what_is_given_is_checked_like_what_is_declared(mod, stub_driver):
 
 
 def test_shared_memory_given_wins_and_zero_is_a_number(mod, stub_driver):
-    given = [mod.shared[1, 1, 64], mod.shared[1, 1, 0], mod.shared[1, 1, None], mod.shared[1, 1]]
-    for function in given:
+    configured = [mod.shared[1, 1, 64], mod.shared[1, 1, 0], mod.shared[1, 1, None], mod.shared[1, 1]]
+    for function in configured:
         function(16, 1)
     assert [launch.shared_bytes for launch in stub_driver.launches()] == [64, 0, 16, 16]
 

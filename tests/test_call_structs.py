@@ -165,19 +165,19 @@ def test_a_structure_of_many_members(mod):
     fields = dict(PARAMS_TYPE._fields_[:-1])
     params = PARAMS_TYPE(x=1, y=(0, 0, 2), tag=(0, 0, 3), pairs=((0, 0), (0, 4)), m=700, v=(0, 0, 0, 5))
     params = bytes(params).ljust(96, b"\0")
-    rest = (
+    pairs = (
         structure(("secret", c_ubyte * 4), ("seen", c_float))((9,), 6),
         structure(("f", c_float), ("s", c_int))(1, 7),
     )
     out = torch.zeros(2, dtype=torch.float64)
-    mod.many(params, *rest, structure(("f", c_float))(0), c_int(8), out)
+    mod.many(params, *pairs, structure(("f", c_float))(0), c_int(8), out)
     assert out.tolist() == [1 + 2 + 3 + 4 + 700 + 5 + 6, 7 + 8]
     padding = ("padding", c_ubyte * 16)
     for name, wrong in (("p", c_double), ("y", c_int64 * 3), ("tag", c_short), ("m", c_ubyte * 2), ("v", c_double * 2)):
         types = {**fields, name: wrong, **({"v0": c_void_p} if name == "x" else {})}
         made = structure(*types.items(), padding)
         with pytest.raises((TypeError, ValueError), match=r"'p' \(Tag\)|'p' \(Params\)"):
-            mod.many(made(), *rest, c_float(0), c_int(8), out)
+            mod.many(made(), *pairs, c_float(0), c_int(8), out)
 
 
 def test_vectors_take_tuples_of_numbers(mod):

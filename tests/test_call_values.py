@@ -251,8 +251,8 @@ def test_a_structure_of_any_size_arrives_whole(mod, stub_driver, size):
     assert sent(stub_driver, mod[f"bytes_{size}"], data) == data
     assert sent(stub_driver, mod[f"bytes_{size}"], memoryview(data)) == data
     for wrong in (b"", data[1:], data + b"x", memoryview(data + b"xyz")):
-        wanted = f"{size} bytes" if size > 1 else "1 byte"
-        message = f"bytes_{size}(): argument 'v' (Bytes<{size}>) must have {wanted}, got {len(wrong)}"
+        expected = f"{size} bytes" if size > 1 else "1 byte"
+        message = f"bytes_{size}(): argument 'v' (Bytes<{size}>) must have {expected}, got {len(wrong)}"
         assert_refused(ValueError, message, mod[f"bytes_{size}"], wrong)
 
 

@@ -79,13 +79,13 @@ def access(address: int, space: str = "global", kind: str = "write", problem: st
     ],
 )
 def test_findings_are_worded_as_on_the_cpu(text, expected):
-    found = describe(text.replace("========= ", ""), REGIONS)
-    assert found.startswith(expected)
+    findings = describe(text.replace("========= ", ""), REGIONS)
+    assert findings.startswith(expected)
     if "shift" in text:
-        assert found.endswith(("thread (7, 0, 0), at checked.cu:9", "thread (96, 0, 0), at /src/checked.cu:175"))
+        assert findings.endswith(("thread (7, 0, 0), at checked.cu:9", "thread (96, 0, 0), at /src/checked.cu:175"))
     if "hazard detected" in text:
-        place = "thread (48, 0, 0), at checked.cu:5; the other is a write by thread (15, 0, 0), at checked.cu:4"
-        assert found.endswith(place)
+        hazard = "thread (48, 0, 0), at checked.cu:5; the other is a write by thread (15, 0, 0), at checked.cu:4"
+        assert findings.endswith(hazard)
 
 
 @pytest.fixture(scope="module")

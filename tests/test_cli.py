@@ -94,20 +94,20 @@ def test_a_key_that_fits_several_is_refused(cache, capsys):
 
 
 def test_why_names_the_parts_that_differ(cache, capsys):
-    one = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
-    other = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
-    assert run(capsys, "why", key_of(one), key_of(other)) == (
+    first = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
+    second = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
+    assert run(capsys, "why", key_of(first), key_of(second)) == (
         0,
-        f"vec-{key_of(one)[:12]} and vec-{key_of(other)[:12]} have, in this order:\n  options: -DN=4 and -DN=5\n",
+        f"vec-{key_of(first)[:12]} and vec-{key_of(second)[:12]} have, in this order:\n  options: -DN=4 and -DN=5\n",
         "",
     )
-    assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They are the same.\n", "")
+    assert run(capsys, "why", key_of(first), key_of(first)) == (0, "They are the same.\n", "")
 
 
 def test_why_tells_a_part_that_is_not_there_from_an_empty_one(cache, capsys):
-    one = build(kernel("k"), "vec")
-    other = build(kernel("k"), "vec", arch="cpu")
-    assert "cpu_flags: absent and nothing\n" in run(capsys, "why", key_of(one), key_of(other))[1]
+    first = build(kernel("k"), "vec")
+    second = build(kernel("k"), "vec", arch="cpu")
+    assert "cpu_flags: absent and nothing\n" in run(capsys, "why", key_of(first), key_of(second))[1]
 
 
 def test_verify_finds_damage_in_any_file(cache, capsys):

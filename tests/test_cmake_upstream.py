@@ -179,8 +179,8 @@ def test_templates_options_and_the_list_of_headers(tmp_path):
     """In a directory whose name a makefile must not read as it stands."""
     source = write_source(tmp_path / "a $b #c")
     output = source.parent / "out" / "k.cubin"
-    given = ["--source", str(source), "--output", str(output), "--arch", ARCH, "--depfile", str(output) + ".d"]
-    assert main([*given, "--kernel", "scale<float>", "--kernel", "scale<int>", "--", "-O3", "-DM=1"]) == 0
+    arguments = ["--source", str(source), "--output", str(output), "--arch", ARCH, "--depfile", str(output) + ".d"]
+    assert main([*arguments, "--kernel", "scale<float>", "--kernel", "scale<int>", "--", "-O3", "-DM=1"]) == 0
     symbols = {kernel.symbol for kernel in read_image(output.read_bytes()).kernels}
     assert symbols == {"plain", "_Z5scaleIfEvPT_", "_Z5scaleIiEvPT_"}
     rule = Path(f"{output}.d").read_text()
@@ -195,15 +195,15 @@ def test_templates_options_and_the_list_of_headers(tmp_path):
 
 def test_a_fatbin_of_several_architectures(tmp_path, capsys):
     source, output = write_source(tmp_path), tmp_path / "k.fatbin"
-    given = ["--source", str(source), "--output", str(output), "--fatbin", "--depfile", f"{output}.d"]
-    assert main([*given, "--arch", "sm_80,sm_90a"]) == 0
+    arguments = ["--source", str(source), "--output", str(output), "--fatbin", "--depfile", f"{output}.d"]
+    assert main([*arguments, "--arch", "sm_80,sm_90a"]) == 0
     assert symbols_in(output.read_bytes()) == [("sm_80", ["plain"]), ("sm_90a", ["plain"])]
     assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
-    assert main([*given, "--arch", "sm_80,compute_80,compute_90"]) == 0
+    assert main([*arguments, "--arch", "sm_80,compute_80,compute_90"]) == 0
     entries = read_fatbin(output.read_bytes())
     assert [entry.arch for entry in entries] == ["sm_80", "compute_80", "compute_90"]
     assert [b".target sm_90\n" in entry.code for entry in entries] == [False, False, True]
-    assert main([*given, "--arch", "sm_90,sm_100"]) == 2
+    assert main([*arguments, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
         "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "
         "write a cubin for sm_100 alone.\n"
@@ -234,8 +234,8 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "options", "code", "words"), REFUSED, ids=[row[3][:40] for row in REFUSED])
 def test_refusals(text, options, code, words, tmp_path, capsys):  # noqa: PLR0913, PLR0917
     output = tmp_path / "k.cubin"
-    given = ["--source", str(write_source(tmp_path, text)), "--output", str(output), "--arch", ARCH]
-    assert main([*given, *options]) == code
+    arguments = ["--source", str(write_source(tmp_path, text)), "--output", str(output), "--arch", ARCH]
+    assert main([*arguments, *options]) == code
     assert words in capsys.readouterr().err
     assert not output.exists()
 
@@ -256,9 +256,9 @@ def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path, capsys):
     directory = tmp_path / 'a "b" \\c'
     directory.mkdir()
     (directory / "k.cubin").write_bytes(CUBIN.read_bytes())
-    given = ["--output", str(tmp_path / "k.cc"), "--cubin", str(directory / "k.cubin"), "--name", "k"]
-    assert cubin_source.main(given) == 0
+    arguments = ["--output", str(tmp_path / "k.cc"), "--cubin", str(directory / "k.cubin"), "--name", "k"]
+    assert cubin_source.main(arguments) == 0
     run_compiler(["-shared", "-fPIC", "k.cc", "-o", "k.so"], tmp_path)
     assert CUBIN.read_bytes() in (tmp_path / "k.so").read_bytes()
-    assert cubin_source.main([*given, "--name", "l"]) == 2
+    assert cubin_source.main([*arguments, "--name", "l"]) == 2
     assert capsys.readouterr().err == "Error: there are 1 --cubin and 2 --name: give both for each cubin\n"

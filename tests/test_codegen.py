@@ -60,8 +60,8 @@ def make_kernel(name: str, *parameters: str, sizes: dict[str, int] | None = None
     return make_typed_kernel(image, [type_ for type_, _ in pairs], [label for _, label in pairs], name=name)
 
 
-def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = "") -> Export:
-    return Export(name=name, kernel=found, launch=launch or Launch(), doc=doc)
+def export(name: str, kernel: Kernel, launch: Launch | None = None, doc: str = "") -> Export:
+    return Export(name=name, kernel=kernel, launch=launch or Launch(), doc=doc)
 
 
 def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:

@@ -204,13 +204,13 @@ def test_forward_declarations_are_merged():
 
 def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken():
     branches = ("int rows, int n, int cols", "int cols, int n, int rows")
-    one, other = (f"__global__ void k({names}) {{}}" for names in branches)
-    assert only(f"#if A\n{one}\n#else\n{other}\n#endif").parameters == ("", "n", "")
+    first, second = (f"__global__ void k({names}) {{}}" for names in branches)
+    assert only(f"#if A\n{first}\n#else\n{second}\n#endif").parameters == ("", "n", "")
 
 
 def test_overloads_are_apart():
-    found = find_candidates(["__global__ void k(int* a) {}", "__global__ void k(float* b) {}"])
-    assert [(candidate.types, candidate.piece) for candidate in found] == [(("int*",), 0), (("float*",), 1)]
+    candidates = find_candidates(["__global__ void k(int* a) {}", "__global__ void k(float* b) {}"])
+    assert [(candidate.types, candidate.piece) for candidate in candidates] == [(("int*",), 0), (("float*",), 1)]
 
 
 def test_templates_are_marked():

@@ -65,8 +65,8 @@ def test_includes_are_followed_in_the_text(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     own = tmp_path / "own"
-    found = read_headers(['#include "a.h"\n#include <cuda_fp16.h>'], [tmp_path, own], [own])
-    names = {str(path.resolve().relative_to(tmp_path)) for path in found if path.is_file()}
+    headers = read_headers(['#include "a.h"\n#include <cuda_fp16.h>'], [tmp_path, own], [own])
+    names = {str(path.resolve().relative_to(tmp_path)) for path in headers if path.is_file()}
     assert names == {"a.h", "b.h", "sub/c.h", "sub/d.h", "by_macro.h"}
     assert read_headers([f'#include "{tmp_path / "b.h"}"'], [], []) == (tmp_path / "b.h",)
 
@@ -122,9 +122,9 @@ def test_macros_are_expanded_in_the_names_of_headers(tmp_path):
 
 def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):
     assert read_headers(["#include MYSTERY"], [tmp_path], []) == (Path("#include MYSTERY"),)
-    known = tmp_path / "known.h"
-    known.write_text("")
-    assert read_headers(["#include MYSTERY", f'#define MYSTERY "{known}"'], [], []) == (known,)
+    header = tmp_path / "known.h"
+    header.write_text("")
+    assert read_headers(["#include MYSTERY", f'#define MYSTERY "{header}"'], [], []) == (header,)
     text = "#ifdef NEVER\n#include MYSTERY\n#endif\n" + ADD
     assert build(text) != build(text)
 

@@ -7,8 +7,8 @@ from jitload.cpptext.lexer import code_tokens, has_matching_brackets, strip_comm
 
 def test_lines_are_the_users_own():
     text = 'a \\\n b\n/* 3\n4 */ c "x" \\\n d // \\\n still 6\ne R"(\n8)" f'
-    found = {token.text: (token.line, token.end_line) for token in tokenize(text)}
-    assert {name: found[name] for name in "abcdef"} == {
+    lines = {token.text: (token.line, token.end_line) for token in tokenize(text)}
+    assert {name: lines[name] for name in "abcdef"} == {
         "a": (1, 1),
         "b": (2, 2),
         "c": (4, 4),
@@ -16,7 +16,7 @@ def test_lines_are_the_users_own():
         "e": (7, 7),
         "f": (8, 8),
     }
-    assert found["/* 3\n4 */"] == (3, 4)
+    assert lines["/* 3\n4 */"] == (3, 4)
 
 
 COMMENTS = {

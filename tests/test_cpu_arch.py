@@ -124,9 +124,9 @@ def test_a_header_that_changes_is_compiled_again(tmp_path):
 
 
 def test_another_compiler_than_gcc_is_refused(monkeypatch, tmp_path):
-    other = tmp_path / "clang++"
-    other.write_text('#!/bin/sh\n[ "$1" = -v ] && echo "clang version 19.1" >&2\nexit 0\n')
-    other.chmod(0o755)
-    monkeypatch.setenv("JITLOAD_CXX", str(other))
+    clang = tmp_path / "clang++"
+    clang.write_text('#!/bin/sh\n[ "$1" = -v ] && echo "clang version 19.1" >&2\nexit 0\n')
+    clang.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(clang))
     with pytest.raises(ToolchainError, match="kernels on the CPU are compiled by g"):
         jitload.load_inline("clang", cuda_sources=SOURCE, arch="cpu")

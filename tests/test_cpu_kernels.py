@@ -38,21 +38,21 @@ def module() -> Callable[..., jitload.Module]:
 
 def run(module: jitload.Module, name: str, device: str) -> list[Any]:
     case = CASES[name]
-    given = case.fresh(device)
-    getattr(module, name)[case.launch](*given)
-    return given
+    arguments = case.fresh(device)
+    getattr(module, name)[case.launch](*arguments)
+    return arguments
 
 
-def is_close(found: torch.Tensor, wanted: Any, case: Case, rtol: float) -> None:
-    wanted = torch.as_tensor(wanted).reshape(-1)
-    found = found.reshape(-1).cpu()
-    if not found.dtype.is_floating_point:  # unsigned numbers compare as Python's
-        assert found.tolist() == wanted.tolist()
+def is_close(result: torch.Tensor, expected: Any, case: Case, rtol: float) -> None:
+    expected = torch.as_tensor(expected).reshape(-1)
+    result = result.reshape(-1).cpu()
+    if not result.dtype.is_floating_point:  # unsigned numbers compare as Python's
+        assert result.tolist() == expected.tolist()
         return
-    if found.dtype in (torch.float16, torch.bfloat16):
-        wanted = wanted.to(found.dtype)
-    size = wanted.double()[wanted.double().isfinite()].abs().max().item() if wanted.numel() else 1
-    torch.testing.assert_close(found.double(), wanted.double(), rtol=rtol, atol=rtol * min(size, 10), equal_nan=True)
+    if result.dtype in (torch.float16, torch.bfloat16):
+        expected = expected.to(result.dtype)
+    size = expected.double()[expected.double().isfinite()].abs().max().item() if expected.numel() else 1
+    torch.testing.assert_close(result.double(), expected.double(), rtol=rtol, atol=rtol * min(size, 10), equal_nan=True)
 
 
 def test_the_table_is_whole(module):
@@ -64,9 +64,9 @@ def test_the_table_is_whole(module):
 @pytest.mark.parametrize("name", CASES)
 def test_on_the_cpu(name, module):
     case = CASES[name]
-    given = run(module(case.file), name, "cpu")
-    for at, wanted in case.expected(*case.fresh()).items():
-        is_close(given[at], wanted, case, case.rtol)
+    arguments = run(module(case.file), name, "cpu")
+    for index, expected in case.expected(*case.fresh()).items():
+        is_close(arguments[index], expected, case, case.rtol)
 
 
 @pytest.mark.gpu
@@ -75,5 +75,5 @@ def test_on_the_cpu(name, module):
 def test_both_targets_agree(name, module):
     case = CASES[name]
     on_cpu, on_gpu = (run(module(case.file, ("native", "cpu")), name, device) for device in ("cpu", "cuda"))
-    for at in case.expected(*case.fresh()):
-        is_close(on_gpu[at], on_cpu[at], case, case.gpu_rtol)
+    for index in case.expected(*case.fresh()):
+        is_close(on_gpu[index], on_cpu[index], case, case.gpu_rtol)

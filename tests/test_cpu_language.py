@@ -159,7 +159,7 @@ def test_kernels_that_launches_name(tmp_path):
     text += "__global__ void o(float* x) {}\n" + MACRO_C
     compiled = compile_text(tmp_path, text, kernels=("k<float, 4>", "k<int, 2>", "o(float*)"))
     assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>", "o(float*)"}
-    names = {str(one) for one in compiled.cubin.kernels}
+    names = {str(kernel) for kernel in compiled.cubin.kernels}
     assert {"k<float, 4>(float* x)", "k<int, 2>(int* x)", "o(float* x)", "made(float* arg0)"} <= names
 
 

@@ -155,8 +155,8 @@ def test_loops_over_elements_of_any_type(mod, name, dtype):
 def test_indices_as_values(mod):
     out = np.zeros((2, 3, 2, 3, 5, 4), np.int32)
     mod.places(out)
-    for (by, bx, z, y, x), found in zip(np.ndindex(out.shape[:-1]), out.reshape(-1, 4), strict=True):
-        assert tuple(found) == (x, y, z, bx), by
+    for (by, bx, z, y, x), values in zip(np.ndindex(out.shape[:-1]), out.reshape(-1, 4), strict=True):
+        assert tuple(values) == (x, y, z, bx), by
 
 
 def test_indices_wrap_as_on_a_gpu(mod):

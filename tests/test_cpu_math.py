@@ -67,13 +67,13 @@ def call(mod: jitload.Module, name: str, x: Array, kind: str = "k") -> Array:
     return y
 
 
-def ulps(found: Array, truth: Array) -> Array:
+def ulps(result: Array, truth: Array) -> Array:
     """Return by how many units in the last place of a float numbers are off; infinity counts as 2**128."""
     limit = 2.0**128
     clipped = np.clip(truth, -limit, limit)
     unit = np.ldexp(1.0, np.maximum(np.frexp(clipped)[1] - 24, -149))
-    away: Array = np.abs(np.clip(found.astype(np.float64), -limit, limit) - clipped) / unit
-    return np.where(np.isnan(truth) | np.isnan(found), np.where(np.isnan(truth) & np.isnan(found), 0, np.inf), away)
+    away: Array = np.abs(np.clip(result.astype(np.float64), -limit, limit) - clipped) / unit
+    return np.where(np.isnan(truth) | np.isnan(result), np.where(np.isnan(truth) & np.isnan(result), 0, np.inf), away)
 
 
 def worst(mod: jitload.Module, name: str, bits: Array) -> float:
@@ -102,10 +102,10 @@ def test_errors_over_all_floats(mod, name):
 def test_special_values_have_the_results_of_c(mod, name):
     x = np.array([*SPECIAL[name][0], NONE] * 5, np.float32)  # in vectors, and in what is left of them
     expected = np.array([*SPECIAL[name][1], NONE] * 5, np.float32)
-    found = call(mod, name, x)
-    np.testing.assert_array_equal(found, expected)
+    result = call(mod, name, x)
+    np.testing.assert_array_equal(result, expected)
     numbers = ~np.isnan(expected)
-    assert (np.signbit(found) == np.signbit(expected))[numbers].all()
+    assert (np.signbit(result) == np.signbit(expected))[numbers].all()
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)

@@ -81,7 +81,7 @@ def mod() -> jitload.Module:
     return jitload.load_inline("watched", cuda_sources=SOURCE, arch="cpu", sanitize=("address", "undefined"))
 
 
-FOUND = [
+INVALID_ACCESSES = [
     ("shift", (4, 64), (torch.zeros(256), torch.zeros(256), 256, 1), "y[i] = x",
      r"a read of 4 bytes at byte 1024 of 'x', which has 1024 bytes, in block \(3, 0, 0\), thread \(63, 0, 0\)"),
     ("shift", (1, 64), (torch.zeros(64), torch.zeros(64), 64, -2), "y[i] = x",
@@ -116,9 +116,9 @@ FOUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found[0]}-{found[3]}")
-def test_an_invalid_access_is_found_with_its_line_and_thread(mod, found):
-    name, config, arguments, text, said = found
+@pytest.mark.parametrize("access", INVALID_ACCESSES, ids=lambda access: f"{access[0]}-{access[3]}")
+def test_an_invalid_access_is_found_with_its_line_and_thread(mod, access):
+    name, config, arguments, text, said = access
     with pytest.raises(RuntimeError) as caught:
         mod[name][config](*arguments)
     message = str(caught.value)

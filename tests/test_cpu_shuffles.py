@@ -53,8 +53,8 @@ def test_every_shuffle_reads_from_the_lane_that_a_gpu_reads_from(module, number,
     module[f"k{number}"][2, threads](x, y, width)
     warps = x.reshape(2, threads // 32, 32)
     for by in range(FARTHEST):
-        for way, lanes in enumerate(source_lanes(by, width)):
-            np.testing.assert_array_equal(y[:, by, way].reshape(warps.shape), warps[:, :, lanes], f"{way}, by {by}")
+        for mode, lanes in enumerate(source_lanes(by, width)):
+            np.testing.assert_array_equal(y[:, by, mode].reshape(warps.shape), warps[:, :, lanes], f"{mode}, by {by}")
 
 
 @pytest.mark.parametrize("name", VOTES)
@@ -64,8 +64,8 @@ def test_a_vote_whose_mask_lacks_the_caller_names_the_function(module, name):
 
 
 def test_uni_tells_whether_lanes_agree(module):
-    for first, others in ((0, 0), (1, 1), (2, 1), (0, 1), (1, 0)):
-        x, y = np.full(32, others, np.int32), np.full(32, 7, np.int32)
+    for first, remaining in ((0, 0), (1, 1), (2, 1), (0, 1), (1, 0)):
+        x, y = np.full(32, remaining, np.int32), np.full(32, 7, np.int32)
         x[0] = first
         module.uni[1, 32](x, y)
-        assert y.tolist() == [int(bool(first) == bool(others))] * 32
+        assert y.tolist() == [int(bool(first) == bool(remaining))] * 32

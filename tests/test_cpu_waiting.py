@@ -193,16 +193,16 @@ def test_threads_that_wait_for_each_other_in_many_ways(meeting):
 
 def test_atomics_in_shared_memory_are_those_of_global_memory(meeting):
     kinds = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
-    found = []
+    results = []
     for is_own in (0, 1):
         arrays = [np.full(16 if np.issubdtype(kind, np.integer) else 1, 3, kind) for kind in kinds]
         meeting.atomics(*arrays, is_own)
-        found.append(arrays)
-    assert all((own == other).all() for own, other in zip(*found, strict=True))
+        results.append(arrays)
+    assert all((own == expected).all() for own, expected in zip(*results, strict=True))
     tripled = 3
     for _ in range(200):
         tripled = tripled * 3 + 1
-    i, u, w, _, f, d = found[1]
+    i, u, w, _, f, d = results[1]
     assert (i[0], i[1], i[2], i[6], i[7]) == (3 + 19900, 0, 199, 203, 9)
     assert (int(u[9]), int(w[9])) == (tripled % 2**32, (tripled + 2**63) % 2**64 - 2**63)
     assert (f[0], d[0], i[10]) == (19903, 19903, 3 - 19900)

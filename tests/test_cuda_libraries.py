@@ -81,9 +81,9 @@ def test_the_cutlass_in_use_is_the_chosen_one_or_the_newest_in_a_wheel(wheels, t
 
 
 def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels, tmp_path):
-    other = tmp_path / "libcurand.so.10"
-    make_library(other, "curandGetVersion", 100)
-    ctypes.CDLL(str(other))  # as torch has loaded its own
+    library = tmp_path / "libcurand.so.10"
+    make_library(library, "curandGetVersion", 100)
+    ctypes.CDLL(str(library))  # as torch has loaded its own
     module = jitload.load_inline(
         "calls", cpp_sources=TEXT, functions=["blas", "random_numbers"], extra_ldflags=["-lcublas", "-lcurand"]
     )

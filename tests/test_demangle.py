@@ -97,13 +97,13 @@ def test_hundreds_of_parameters_ask_for_a_signature():
     """The symbol of an `extern "C"` kernel is short, but the name that tells its types is not."""
     listed = ", ".join(f"{('float*', 'const unsigned short*', 'int')[n % 3]} p{n}" for n in range(500))
     text = f'extern "C" __global__ void many({listed}) {{}}\n'
-    told = message(SignatureError, text)
-    assert told.startswith(
+    error = message(SignatureError, text)
+    assert error.startswith(
         "kernel 'many': the types of its parameters are unknown: neither the compiler nor its symbol tells them\n"
     )
-    assert told.endswith('Launch(kernel="many", signature="(const float* x, int n)").')
-    many = load(text, functions={"many": Launch(signature=f"({listed})")}).many
-    assert repr(many) == f"<jitload function many({listed})>"
+    assert error.endswith('Launch(kernel="many", signature="(const float* x, int n)").')
+    function = load(text, functions={"many": Launch(signature=f"({listed})")}).many
+    assert repr(function) == f"<jitload function many({listed})>"
 
 
 def test_a_cubin_with_a_long_symbol_compiles_and_takes_a_signature():
@@ -133,8 +133,8 @@ def test_a_kernel_that_nothing_types_takes_the_signature_of_its_launch():
         "    void k(float* x)\n"
         "    The parameters in the cubin have 8, 4 bytes.\n"
     )
-    other = {"k": Launch(signature="float* x, double shift")}
-    assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=other).startswith(
+    functions = {"k": Launch(signature="float* x, double shift")}
+    assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=functions).startswith(
         "kernel 'k', parameter 2: 'double' has 8 bytes, but the cubin's parameter has 4\n"
         "    void k(float* x, double shift)\n"
         "                     ~~~~~~^\n"

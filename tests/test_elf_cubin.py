@@ -148,9 +148,9 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_other_bytes_are_named(what):
-    data, message = FOREIGN[what]
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_other_bytes_are_named(kind):
+    data, message = FOREIGN[kind]
     with pytest.raises(LoadError) as caught:
         read_image(data, name="'mine'")
     assert str(caught.value).startswith(f"'mine': {message}")
@@ -181,9 +181,9 @@ def test_a_cut_off_cubin_is_a_load_error(name, length):
 def test_a_damaged_cubin_raises_nothing_else(name, patches):
     data = bytearray(CUBINS[name])
     tables = len(data) - 3000  # what matters most is at the two ends
-    for place, patch in patches:
-        at = place % len(data) if place % 2 else tables + place % 3000
-        data[at : at + len(patch)] = patch
+    for number, patch in patches:
+        offset = number % len(data) if number % 2 else tables + number % 3000
+        data[offset : offset + len(patch)] = patch
     _read_or_refuse(bytes(data))
 
 

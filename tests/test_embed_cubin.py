@@ -99,10 +99,10 @@ def test_two_objects_of_one_name_are_linked_and_stay_apart(flags, tmp_path):
     text = READER.format(name="k").replace("begin_k", "begin_l").replace("end_k", "end_l")
     (tmp_path / "second.c").write_text(text)
     run_compiler(["-x", "c", "-c", "-fPIC", *flags, "second.c", "-o", "second.o"], tmp_path)
-    other = tmp_path / "other.cubin"
-    other.write_bytes(IMAGE + b"more")
+    larger = tmp_path / "other.cubin"
+    larger.write_bytes(IMAGE + b"more")
     embed_cubin(CUBIN, first, first, "k")  # the output may be the input
-    embed_cubin(other, second, second, "k")
+    embed_cubin(larger, second, second, "k")
     subprocess.run(["ld", "-r", str(first), str(second), "-o", str(tmp_path / "both.o")], check=True)
     subprocess.run(["strip", "--strip-debug", str(tmp_path / "both.o")], check=True)
     main_c = "#include <stdio.h>\nconst char *begin_k(), *end_k(), *begin_l(), *end_l();\n"
@@ -156,9 +156,9 @@ def test_the_objects_of_upstreams_tool_do_the_same(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", run_theirs, *options(CUBIN, source, tmp_path / "theirs.o")]
     subprocess.run(command, check=True, capture_output=True)
     (tmp_path / "l").mkdir()
-    ours = compile_c(tmp_path / "l", "l")
-    embed_cubin(CUBIN, ours, ours, "l")
-    library = link(tmp_path, tmp_path / "theirs.o", ours)
+    own = compile_c(tmp_path / "l", "l")
+    embed_cubin(CUBIN, own, own, "l")
+    library = link(tmp_path, tmp_path / "theirs.o", own)
     assert embedded(library, "k")[1][:-1] == embedded(library, "l")[1][:-1] == IMAGE
 
 
@@ -193,15 +193,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
+@pytest.mark.parametrize(("kind", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
 def test_other_files_are_refused(  # noqa: PLR0913, PLR0917  a row of the table
-    what, data, code, words, source, tmp_path, capsys
+    kind, data, code, words, source, tmp_path, capsys
 ):
     bad = tmp_path / "bad file"
     if data is not None:
         bad.write_bytes(data)
-    given = options(bad, source, tmp_path / "out.o") if what == "cubin" else options(CUBIN, bad, tmp_path / "out.o")
-    assert main(given) == code
+    arguments = options(bad, source, tmp_path / "out.o") if kind == "cubin" else options(CUBIN, bad, tmp_path / "out.o")
+    assert main(arguments) == code
     out, err = capsys.readouterr()
     assert (out, err.startswith("Error: " + words.format(bad)), err.count("\n")) == ("", True, 1), err
     assert not (tmp_path / "out.o").exists()
@@ -242,8 +242,8 @@ def test_damaged_objects_raise_nothing_else(source, tmp_path):
     """Bytes of the header and of the tables, one after the other."""
     data = source.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 40)
-    for at in (*range(64), *range(table, len(data), 3)):
-        source.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+    for offset in (*range(64), *range(table, len(data), 3)):
+        source.write_bytes(data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :])
         try:
             embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
         except JitLoadError as error:
@@ -255,12 +255,14 @@ def test_relocations_of_symbols_that_are_not_there_are_damage(source, tmp_path):
     data = bytearray(source.read_bytes())
     (table,) = struct.unpack_from("<Q", data, 40)
     count = struct.unpack_from("<H", data, 60)[0]
-    kinds = [struct.unpack_from("<I", data, table + 64 * at + 4)[0] for at in range(count)]
-    at = next(
-        at for at in range(count) if kinds[at] == 1 and struct.unpack_from("<Q", data, table + 64 * at + 32)[0] >= 16
+    kinds = [struct.unpack_from("<I", data, table + 64 * index + 4)[0] for index in range(count)]
+    index = next(
+        index
+        for index in range(count)
+        if kinds[index] == 1 and struct.unpack_from("<Q", data, table + 64 * index + 32)[0] >= 16
     )
-    struct.pack_into("<I", data, table + 64 * at + 4, 9)  # SHT_REL
-    struct.pack_into("<I", data, table + 64 * at + 40, kinds.index(2))
+    struct.pack_into("<I", data, table + 64 * index + 4, 9)  # SHT_REL
+    struct.pack_into("<I", data, table + 64 * index + 40, kinds.index(2))
     source.write_bytes(bytes(data))
     with pytest.raises(JitLoadError, match="damaged"):
         embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
@@ -375,8 +377,8 @@ def test_symbols_of_ld_and_objcopy(symbols, wrapper, tmp_path, stub_driver):
     (tmp_path / "kernel.cubin").write_bytes(IMAGE)
     subprocess.run(["ld", "-r", "-b", "binary", "-o", "kernel_data.o", "kernel.cubin"], cwd=tmp_path, check=True)
     rename = ["--rename-section", ".data=.rodata,alloc,load,readonly,data,contents"]
-    for there, here in symbols.items():
-        rename += ["--redefine-sym", f"_binary_kernel_cubin_{there}=__tvm_ffi__cubin_first{here}"]
+    for from_objcopy, suffix in symbols.items():
+        rename += ["--redefine-sym", f"_binary_kernel_cubin_{from_objcopy}=__tvm_ffi__cubin_first{suffix}"]
     subprocess.run(["objcopy", *rename, "kernel_data.o"], cwd=tmp_path, check=True)
     embed_cubin(CUBIN, wrapper, tmp_path / "w.o", "second")
     run_compiler(["-shared", "-Wl,-z,noexecstack", "w.o", "kernel_data.o", "-o", "w.so"], tmp_path)

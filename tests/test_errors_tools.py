@@ -125,9 +125,9 @@ def test_without_nvrtc_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "libnvrtc.so.13").write_text("not a library")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path / "libnvrtc.so.13"))
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
-    other = Path(torch.__file__).parent / "lib" / "libc10.so"
-    monkeypatch.setenv("JITLOAD_NVRTC", str(other))
-    assert message(ToolchainError, ADD).startswith(f"{other} is a library, but not NVRTC: set JITLOAD_NVRTC to ")
+    library = Path(torch.__file__).parent / "lib" / "libc10.so"
+    monkeypatch.setenv("JITLOAD_NVRTC", str(library))
+    assert message(ToolchainError, ADD).startswith(f"{library} is a library, but not NVRTC: set JITLOAD_NVRTC to ")
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool

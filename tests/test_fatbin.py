@@ -104,7 +104,7 @@ def test_ptx_in_fatbins_is_written_as_nvidias_own_tool_writes_it(tmp_path):
         subprocess.run(["nvcc", "-ptx", f"-arch=compute_{arch}", "k.cu", "-o", arch], cwd=tmp_path, check=True)
     options = [f"--image3=kind=ptx,sm={arch},file={arch}" for arch in ("80", "90a")]
     subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *options], cwd=tmp_path, check=True)
-    theirs = (tmp_path / "theirs").read_bytes()
-    entries = read_fatbin(theirs)  # without the comments that the tool removes
+    expected = (tmp_path / "theirs").read_bytes()
+    entries = read_fatbin(expected)  # without the comments that the tool removes
     assert [entry.arch for entry in entries] == ["compute_80", "compute_90a"]
-    assert make_fatbin(entries) == theirs
+    assert make_fatbin(entries) == expected

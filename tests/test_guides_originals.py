@@ -35,8 +35,8 @@ IMPORTS = (
 
 def pieces(*languages: str) -> Any:
     """Parametrise a test over the pieces in some languages."""
-    found = [piece for piece in PIECES if piece.language in languages]
-    return pytest.mark.parametrize("piece", found, ids=[piece.name for piece in found])
+    pieces = [piece for piece in PIECES if piece.language in languages]
+    return pytest.mark.parametrize("piece", pieces, ids=[piece.name for piece in pieces])
 
 
 def piece_of(text: str) -> Piece:

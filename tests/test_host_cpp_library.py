@@ -350,7 +350,7 @@ def key(text=EMBED, *, cubins=None, cpp=(), objects=(), **flags):
 
 
 def test_everything_is_in_the_key(monkeypatch):
-    others = [
+    different = [
         key(EMBED + " "),
         key(cpp=(("m.cpp", ADD_CPP),)),
         key(cflags=["-DA", "-DB"]),
@@ -361,7 +361,7 @@ def test_everything_is_in_the_key(monkeypatch):
         key(cubins={"first": CUBIN + b" "}),
         key(cubins={"first": CUBIN, "second": CUBIN}),
     ]
-    assert len({key(), *others}) == 10
+    assert len({key(), *different}) == 10
     assert key(cflags=["-DA -DB"]) == key(cflags=["-DA", "-DB"])  # one string with two options is two options
     before = key()
     monkeypatch.setattr("jitload.sources.host.tvm_ffi_version", lambda: "0")

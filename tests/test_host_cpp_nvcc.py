@@ -193,8 +193,8 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
     assert error.message().endswith(
         "nvcc 13.0.88 does not support newer host compilers than g++ 15. Set JITLOAD_CXX=g++-15, for example."
     )
-    other = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
-    assert not is_of_nvcc(other, steps)
+    compiler_error = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
+    assert not is_of_nvcc(compiler_error, steps)
 
 
 @needs_nvcc

@@ -83,9 +83,9 @@ def test_what_is_wrong_with_given_cubins(cubin, ptx):
         load(cubin, {"scale": SCALE}, arch="sm_80")
     with pytest.raises(jitload.JitLoadError, match=r"embed_cubin\['a'\] and embed_cubin\['b'\] are both for sm_90a"):
         jitload.build_inline("m", embed_cubin={"a": cubin, "b": cubin})
-    other = jitload.compile_cubin(ADD, arch="sm_80")
+    for_sm_80 = jitload.compile_cubin(ADD, arch="sm_80")
     with pytest.raises(jitload.JitLoadError, match="the cubins for sm_90a and sm_80 have different kernels"):
-        jitload.build_inline("m", embed_cubin={"a": cubin, "b": other}, functions={"s": Launch(kernel="fill<int>")})
+        jitload.build_inline("m", embed_cubin={"a": cubin, "b": for_sm_80}, functions={"s": Launch(kernel="fill<int>")})
     assert Path(
         jitload.build_inline("m", embed_cubin={"a": cubin, "b": older}, functions={"s": Launch(kernel="fill<int>")})
     )

@@ -141,10 +141,10 @@ def test_an_unexpected_error_does_not_end_the_background(cache, monkeypatch, cap
     monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
     build_library = library.build_library
 
-    def fail(recorded: Any, request: Any, *others: Any) -> None:
+    def fail(recorded: Any, request: Any, *arguments: Any) -> None:
         if request.name == "first":
             raise ZeroDivisionError
-        build_library(recorded, request, *others)
+        build_library(recorded, request, *arguments)
 
     monkeypatch.setattr(library, "build_library", fail)
     load("first")
@@ -196,13 +196,13 @@ def test_damage_is_found(cache):
         assert entries(cache)[-1] != entry, "the entry was used"
 
 
-@pytest.mark.parametrize("way", ["in the background", "now"])
-def test_a_library_is_not_made_from_damaged_files(cache, monkeypatch, way):
+@pytest.mark.parametrize("damage", ["in the background", "now"])
+def test_a_library_is_not_made_from_damaged_files(cache, monkeypatch, damage):
     """A crash of the machine may have truncated files that a hit does not read."""
     load()
     (damaged,) = entries(cache)
     (damaged / "wrapper.json").write_bytes(b"")
-    monkeypatch.setenv("JITLOAD_LIBRARY", "now" if way == "now" else "later")
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now" if damage == "now" else "later")
     monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
     for _ in range(2):
         monkeypatch.setattr("jitload.pipeline._modules", {})

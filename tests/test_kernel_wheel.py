@@ -158,8 +158,8 @@ def test_the_choices_of_the_example_fit_its_source(monkeypatch, tmp_path):
     monkeypatch.setenv("JITLOAD_ARCH", "cpu")
     monkeypatch.setattr("jitload.tuning.tuner._measure_candidates", None)  # measures
     (request,) = read_requests("fast_ops.requests:TUNE")[:1]
-    found = tune_requests([{**request, "arch": "cpu"}], output=tmp_path / "tuned.json")
-    assert found.choices[0] in jitload.Tuning.load("fast_ops:tuned.json").choices
+    tuning = tune_requests([{**request, "arch": "cpu"}], output=tmp_path / "tuned.json")
+    assert tuning.choices[0] in jitload.Tuning.load("fast_ops:tuned.json").choices
     for name in [name for name in sys.modules if name.partition(".")[0] == "fast_ops"]:
         monkeypatch.delitem(sys.modules, name)
 

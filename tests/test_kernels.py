@@ -57,8 +57,8 @@ def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
 
 def test_more_candidates_that_are_none_than_nvrtc_lists(nvrtc_runs):
     absent = "".join(kernel(f"absent{number}") for number in range(60))
-    (found,) = compile_text(f"#if 0\n{absent}#endif\n{kernel('k')}").cubin.kernels
-    assert found.name == "k"
+    (kernel_read,) = compile_text(f"#if 0\n{absent}#endif\n{kernel('k')}").cubin.kernels
+    assert kernel_read.name == "k"
     assert len(nvrtc_runs) == 3
 
 
@@ -71,7 +71,7 @@ __global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_
 
 
 def test_names_that_nvcc_knows_without_an_include_have_its_types():
-    (found,) = compile_text(NVCC_NAMES).cubin.kernels
+    (typed,) = compile_text(NVCC_NAMES).cubin.kernels
     integers = (
         "signed char",
         "unsigned char",
@@ -82,8 +82,8 @@ def test_names_that_nvcc_knows_without_an_include_have_its_types():
         "long",
         "unsigned long",
     )
-    others = ("long", "unsigned long", "long", "unsigned int", "unsigned short", "unsigned long", "float*")
-    assert tuple(parameter.type for parameter in found.parameters) == (*integers, *others)
+    fixed_width = ("long", "unsigned long", "long", "unsigned int", "unsigned short", "unsigned long", "float*")
+    assert tuple(parameter.type for parameter in typed.parameters) == (*integers, *fixed_width)
 
 
 @pytest.mark.parametrize(("arch", "has_instructions"), [("sm_90", True), ("sm_80", False)])
@@ -108,8 +108,8 @@ def test_a_source_may_declare_such_functions_itself(first):
 
 def test_the_source_and_the_headers_decide_over_such_names():
     text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
-    (found,) = compile_text(text).cubin.kernels
-    assert [parameter.type for parameter in found.parameters] == ["long long*", "unsigned int"]
+    (typed,) = compile_text(text).cubin.kernels
+    assert [parameter.type for parameter in typed.parameters] == ["long long*", "unsigned int"]
     after = "__global__ void k(uint32_t n) {}\n#include <stdint.h>\n__global__ void m(uint8_t n) {}"
     assert [kernel.name for kernel in compile_text(after).cubin.kernels] == ["k", "m"]
 
@@ -321,8 +321,8 @@ ZOO = {
 @pytest.mark.parametrize("case", ZOO)
 def test_the_zoo(case):
     text, kernels = ZOO[case]
-    found = compile_text(text).cubin.kernels
-    assert [str(one) for one in found] == kernels
+    compiled = compile_text(text).cubin.kernels
+    assert [str(typed) for typed in compiled] == kernels
 
 
 def test_the_whole_zoo_loads_from_one_source():
@@ -370,8 +370,8 @@ def test_overloads_and_templates_are_named_in_a_launch():
 
 def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():
     text = f"struct Empty {{}}; struct Big {{ char data[{BIG - 16}]; }};\n"
-    (found,) = compile_text(text + "__global__ void k(Empty a, float* x, Big b, char c) {}").cubin.kernels
-    assert [(p.name, p.kind, p.offset, p.size) for p in found.parameters] == [
+    (typed,) = compile_text(text + "__global__ void k(Empty a, float* x, Big b, char c) {}").cubin.kernels
+    assert [(p.name, p.kind, p.offset, p.size) for p in typed.parameters] == [
         ("a", "struct", 0, 1),
         ("x", "pointer", 8, 8),
         ("b", "struct", 16, BIG - 16),
@@ -471,7 +471,7 @@ def test_a_standard_older_than_the_question_is_named():
 def test_characters_are_template_arguments():
     source = "template <char c> __global__ void k(int* x) { x[0] = c; }"
     compiled = compile_text(source, kernels=("k<'c'>", r"k<'\''>", "k<'<'>"))
-    assert sorted(one.name for one in compiled.cubin.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]
+    assert sorted(typed.name for typed in compiled.cubin.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]
 
 
 def test_a_function_knows_its_kernel_for_each_architecture():
@@ -491,8 +491,8 @@ def test_a_function_knows_its_kernel_for_each_architecture():
     module = load(text, arch=("sm_80", "sm_90a"))
     for function in (module.k, module.k[1, 1]):
         assert list(function.kernels) == ["sm_80", "sm_90a"]
-        assert function.kernels == {arch: one.kernels[1] for arch, one in cubins.items()}
-        assert [one.shared_bytes for one in function.kernels.values()] == [0, 256]
+        assert function.kernels == {arch: cubin.kernels[1] for arch, cubin in cubins.items()}
+        assert [cubin.shared_bytes for cubin in function.kernels.values()] == [0, 256]
         assert function.kernel == function.kernels["sm_80"]
     alone = load(text, arch="sm_90a")
     assert alone.k.kernels == {"sm_90a": alone.k.kernel}

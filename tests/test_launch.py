@@ -74,9 +74,9 @@ def test_names_like_keywords_get_an_underscore():
 
 
 def test_args_are_a_copy():
-    given = {"n": "x.numel()"}
-    launch = Launch(args=given)
-    given["n"] = "0"
+    arguments = {"n": "x.numel()"}
+    launch = Launch(args=arguments)
+    arguments["n"] = "0"
     assert launch.args == {"n": "x.numel()"}
     assert type(launch.args) is dict
     assert Launch(args={"causal": True}).args == {"causal": 1}
@@ -90,13 +90,13 @@ def test_args_are_in_an_order_in_which_they_can_be_computed():
 
 
 def test_equal_launches_hash_alike():
-    one = Launch(grid=["n"], block=256, args={"n": 1, "m": 2}, strided="x")
-    other = Launch(grid=("n",), block=256, args={"m": 2, "n": 1}, strided=("x",))
-    assert one == other
-    assert hash(one) == hash(other)
-    for changed in (replace(one, pdl=True), replace(one, args={"n": 1}), replace(one, grid="n")):
-        assert changed != one
-        assert hash(changed) != hash(one)
+    first = Launch(grid=["n"], block=256, args={"n": 1, "m": 2}, strided="x")
+    second = Launch(grid=("n",), block=256, args={"m": 2, "n": 1}, strided=("x",))
+    assert first == second
+    assert hash(first) == hash(second)
+    for changed in (replace(first, pdl=True), replace(first, args={"n": 1}), replace(first, grid="n")):
+        assert changed != first
+        assert hash(changed) != hash(first)
 
 
 def test_a_launch_cannot_be_changed_and_can_be_copied():

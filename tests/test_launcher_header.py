@@ -64,9 +64,9 @@ HIDDEN = ("driver_table", "driver_found", "launcher_lock", "primary_contexts", "
 def test_a_library_needs_no_cuda_and_shares_nothing(name, libraries):
     if name not in libraries:
         pytest.skip("there are no CUDA headers")
-    wanted, offered = undefined_symbols(libraries[name]), exported_symbols(libraries[name])
-    assert not {symbol for symbol in wanted if symbol.startswith(("cu", "__cuda"))}
-    assert not {symbol for symbol in offered if any(part in symbol for part in HIDDEN)}
+    undefined, exported = undefined_symbols(libraries[name]), exported_symbols(libraries[name])
+    assert not {symbol for symbol in undefined if symbol.startswith(("cu", "__cuda"))}
+    assert not {symbol for symbol in exported if any(part in symbol for part in HIDDEN)}
 
 
 NO_DRIVER = """

@@ -157,7 +157,7 @@ def frames(error):
 
 
 def test_tracebacks_end_at_the_callers_line(module):
-    here = inspect.currentframe().f_code.co_name
+    this_function = inspect.currentframe().f_code.co_name
     for call in (
         lambda: module.add(1, 2, 3),
         lambda: module.add(1, 2),
@@ -167,7 +167,7 @@ def test_tracebacks_end_at_the_callers_line(module):
     ):
         with pytest.raises((TypeError, ValueError)) as caught:
             call()
-        assert frames(caught.value) == [here, "<lambda>"]
+        assert frames(caught.value) == [this_function, "<lambda>"]
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
     for call in (
         lambda: module.add[1.5, 2],
@@ -181,10 +181,15 @@ def test_tracebacks_end_at_the_callers_line(module):
 
 
 def test_a_function_tells_of_its_kernel(module):
-    found = module.add.kernel
-    assert (found.name, found.symbol, found.max_threads, found.shared_bytes) == ("add", "add", 1024, 0)
-    assert found.registers > 0
-    assert [(p.name, p.offset, p.size) for p in found.parameters] == [("x", 0, 8), ("y", 8, 8), ("n", 16, 4)]
+    kernel_facts = module.add.kernel
+    assert (kernel_facts.name, kernel_facts.symbol, kernel_facts.max_threads, kernel_facts.shared_bytes) == (
+        "add",
+        "add",
+        1024,
+        0,
+    )
+    assert kernel_facts.registers > 0
+    assert [(p.name, p.offset, p.size) for p in kernel_facts.parameters] == [("x", 0, 8), ("y", 8, 8), ("n", 16, 4)]
 
 
 def test_a_function_has_no_call_of_its_own():
@@ -212,9 +217,9 @@ def test_a_function_outlives_its_module(keep):
     configured = function[1, 1]
     jitload.pipeline._modules.clear()
     gc.collect()
-    for one in (function, configured):
+    for callable_object in (function, configured):
         with pytest.raises(TypeError, match=rf"k{keep:d}\(\).* argument 'x'"):
-            one("no tensor")
+            callable_object("no tensor")
 
 
 def test_a_function_of_several_modules_stays_its_own():
@@ -350,13 +355,13 @@ def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_
         command = ["c++", *options, *needed, f"-Wl,-soname,{path.name}", "-o", str(path)]
         subprocess.run(command, input=text, text=True, check=True)
     runtime.rename(tmp_path / "elsewhere.so")
-    found = []
-    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda major, settings: found.append(major))
+    majors = []
+    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda major, settings: majors.append(major))
     with pytest.raises(LoadError, match=r"runtime library of CUDA 77: pip install 'nvidia-cuda-runtime==77\.\*'"):
         jitload.load_module(library)
     monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
     assert jitload.load_module(library).get() == 7
-    assert found == [77]
+    assert majors == [77]
 
 
 OUTLIVING = """

@@ -225,9 +225,9 @@ def test_the_time_that_python_needs_is_not_that_of_the_device(spinning, flush_l2
         return spinning.spin[1, 32](x, ns)
 
     functions = {"slow": slow, "fast": spinning.spin[1, 32]}
-    found = jitload.compare(functions, torch.zeros(1, device="cuda"), 20_000, flush_l2=flush_l2)
+    comparison = jitload.compare(functions, torch.zeros(1, device="cuda"), 20_000, flush_l2=flush_l2)
     for name in functions:
-        assert 18 <= found[name].median_us <= 40, found
+        assert 18 <= comparison[name].median_us <= 40, comparison
 
 
 @pytest.mark.gpu
@@ -289,8 +289,8 @@ def test_graphs_on_one_device_after_another(two_gpus):
     launch = jitload.Launch("spin", grid=1, block="B", tune=jitload.Tune(B=(32, 64), key="x.numel()"))
     mod = jitload.load_inline("spinning", cuda_sources=SPIN, functions={"f": launch})
     for device in ("cuda:1", "cuda:0"):
-        found = mod.f.tune(torch.zeros(1, device=device), 100_000, graph=True, restore=True, seconds=0.05)
-        assert all(95 < row.median_us < 130 for row in found.rows), found
+        tuning = mod.f.tune(torch.zeros(1, device=device), 100_000, graph=True, restore=True, seconds=0.05)
+        assert all(95 < row.median_us < 130 for row in tuning.rows), tuning
 
 
 @pytest.mark.gpu

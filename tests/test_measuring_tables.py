@@ -115,8 +115,8 @@ def test_poisons_of_each_dtype(dtype):
         poison(memory[3, :1].expand(5, 1), byte)
         values.append(memory[1, 0].clone())
         assert memory[[0, 1, 1, 2, 3], [0, 1, 3, 5, 2]].view(torch.uint8).count_nonzero() == 0
-        others = torch.stack((memory[1, 4], memory[2, 2], memory[3, 0]))
-        assert find_differences(others, values[-1].expand(3), 0.0, 0.0)[0].sum() == 0
+        remaining = torch.stack((memory[1, 4], memory[2, 2], memory[3, 0]))
+        assert find_differences(remaining, values[-1].expand(3), 0.0, 0.0)[0].sum() == 0
     assert find_differences(*values, 0.0, 0.0)[0].all()
     assert is_floating(memory) == (dtype not in (torch.bool, torch.int64))
 

@@ -45,8 +45,8 @@ def test_small_sources_do_without_what_nvrtc_can_leave_out(case, nvrtc_runs):
     runs, text, options = IS_MINIMAL[case]
     with suppress(jitload.JitLoadError):
         compile_text(text, options=options)
-    given = [[option for option in job.options if option not in options] for job in nvrtc_runs]
-    assert tuple("--minimal" in one for one in given) == runs
+    added_options = [[option for option in job.options if option not in options] for job in nvrtc_runs]
+    assert tuple("--minimal" in options_of_run for options_of_run in added_options) == runs
 
 
 @pytest.mark.parametrize("argument", ["cudaExtent", "CUstream_st", "libraryPropertyType"])

@@ -113,8 +113,8 @@ def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, s
     options = f"--arch {ARCH} --launch 'named: grid=1 block=1'"
     assert set(run(shell, options, plain).result) == {"named", "other"}
     assert len(builds) == 1
-    found = set(run(shell, f"{options} --include {tmp_path}", hidden + plain).result)
-    assert found == {"named", "other", "included", "made", "sized", "inner"}
+    names = set(run(shell, f"{options} --include {tmp_path}", hidden + plain).result)
+    assert names == {"named", "other", "included", "made", "sized", "inner"}
     inactive = "#ifdef ABSENT\n__global__ void absent(int n) {}\n#endif\n"
     assert set(run(shell, options, inactive + plain).result) == {"named", "other"}
 

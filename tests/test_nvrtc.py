@@ -69,8 +69,8 @@ fork_and_compile()
 
 
 def test_a_child_forked_inside_nvrtc_is_told():
-    *told, compiled = run_python(FORK).splitlines()
-    assert told == ["ToolchainError this process was forked while another thread was compiling with NVRTC"] * 2
+    *refusals, compiled = run_python(FORK).splitlines()
+    assert refusals == ["ToolchainError this process was forked while another thread was compiling with NVRTC"] * 2
     assert compiled == "compiled"
 
 

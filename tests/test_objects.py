@@ -22,10 +22,10 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 HIDDEN = 'extern "C" __attribute__((visibility("hidden"))) int extra();\n'
 
 
-def link(built: str, tmp_path: Path, *others: str) -> Path:
+def link(built: str, tmp_path: Path, *objects: str) -> Path:
     """Link as a user does: with the compiler, and nothing of jitload's."""
     library = tmp_path / "own.so"
-    subprocess.run(["c++", "-shared", built, *others, "-o", str(library)], check=True)
+    subprocess.run(["c++", "-shared", built, *objects, "-o", str(library)], check=True)
     return library
 
 

@@ -77,15 +77,15 @@ def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):
     (tmp_path / "m.cu").write_text(kernel("f"))
     fields = {"sources": tmp_path / "m.cu"} if function is jitload.build else {"cuda_sources": kernel("f")}
     read = requests._with_defaults
-    given = []
+    recorded = []
 
     def noting(*words):
-        given.append(_Noting(read(*words)))
-        return given[0]
+        recorded.append(_Noting(read(*words)))
+        return recorded[0]
 
     monkeypatch.setattr(requests, "_with_defaults", noting)
     requests.read_request({"name": "m", "arch": ARCH, **fields})
-    assert given[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
+    assert recorded[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
 
 
 def test_a_request_that_names_its_architecture_keeps_it(cache):

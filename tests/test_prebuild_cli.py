@@ -71,7 +71,7 @@ def test_a_list_of_another_name_and_one_in_a_module(cache, tmp_path, monkeypatch
     assert read_requests(f"{target}:MORE") == [{"name": "m"}]
     sys.modules.pop("requests_here")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    monkeypatch.setattr(sys, "path", [directory for directory in sys.path if directory not in ("", str(tmp_path))])
     assert read_requests("requests_here:MORE") == [{"name": "m"}]
 
 
@@ -102,10 +102,10 @@ def test_toml_with_files_beside_it_and_launches(cache, capsys, tmp_path, monkeyp
 def test_json_is_a_list_or_has_requests(cache, tmp_path):
     (tmp_path / "k.cubin").write_bytes(b"cubin")
     rows = [{"name": "a", "embed_cubin": {"k": "k.cubin"}, "functions": {"f": "words", "g": _LAUNCH}}]
-    (found,) = read_requests(write_json(tmp_path, rows))
-    assert found["embed_cubin"] == {"k": str(tmp_path / "k.cubin")}
-    assert found["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH)}
-    assert read_requests(write_json(tmp_path, {"requests": rows})) == [found]
+    (request,) = read_requests(write_json(tmp_path, rows))
+    assert request["embed_cubin"] == {"k": str(tmp_path / "k.cubin")}
+    assert request["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH)}
+    assert read_requests(write_json(tmp_path, {"requests": rows})) == [request]
 
 
 def test_a_triton_kernel_beside_the_file(cache, capsys, tmp_path, fresh_modules):

@@ -66,8 +66,8 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
 def mpiexec() -> str:
     pytest.importorskip("mpi4py", reason="no mpi4py: MPI is not tested")
     near = Path(sys.executable).parent / "mpiexec"
-    found = str(near) if near.is_file() else shutil.which("mpiexec")
-    return found or pytest.skip("no mpiexec: MPI is not tested")
+    mpiexec = str(near) if near.is_file() else shutil.which("mpiexec")
+    return mpiexec or pytest.skip("no mpiexec: MPI is not tested")
 
 
 def test_ray_builds_again_what_a_killed_worker_left(cache, killer, tmp_path):  # noqa: F811

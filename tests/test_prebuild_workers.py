@@ -187,15 +187,15 @@ def _started_builds(cache: Path) -> list[Path]:
 
 def _processes_of(cache: Path) -> list[str]:
     """Return the commands of living processes of that cache."""
-    wanted = f"JITLOAD_CACHE_DIR={cache}".encode()
-    found = []
+    variable = f"JITLOAD_CACHE_DIR={cache}".encode()
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if int(process.name) != os.getpid() and wanted in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text())
+            if int(process.name) != os.getpid() and variable in (process / "environ").read_bytes().split(b"\0"):
+                commands.append((process / "cmdline").read_text())
         except OSError:
             continue
-    return found
+    return commands
 
 
 # ---- executors that lose a worker ------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_a_cluster_of_dask_whose_worker_is_killed_in_the_middle(cache, killer, t
     assert log.read_text() == "x\n"
     assert [state for state, _ in done[:-1]] == ["built"] * 7, run.stderr
     assert [state for state, _ in again[:-1]] == ["reused"] * 7
-    for one in (done, again):
-        assert one[-1][0] == "failed"
-        assert one[-1][1].startswith("NVRTC could not compile 'bad.cu' for sm_90a")
+    for results in (done, again):
+        assert results[-1][0] == "failed"
+        assert results[-1][1].startswith("NVRTC could not compile 'bad.cu' for sm_90a")
     assert len(list(cache.glob("*-*/*/manifest.json"))) >= 7

@@ -227,9 +227,9 @@ def test_nvjitlink_is_found_where_nvrtc_is(monkeypatch, tmp_path):
 def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
     libraries = [Path("/a/libnvJitLink.so.13"), Path("/b/libnvJitLink.so.12"), Path("/c/libnvJitLink.so.12")]
     monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: tuple(libraries))
-    for driver, found in ((None, 0), ((13, 0), 0), ((12, 8), 1), ((11, 8), None)):
+    for driver, index in ((None, 0), ((13, 0), 0), ((12, 8), 1), ((11, 8), None)):
         monkeypatch.setattr("jitload.toolchain.cuda.driver_version", lambda driver=driver: driver)
-        assert find_nvjitlink(read_settings()) == (None if found is None else libraries[found])
+        assert find_nvjitlink(read_settings()) == (None if index is None else libraries[index])
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert find_nvjitlink(read_settings()) == libraries[1]
 

@@ -33,8 +33,8 @@ def only_ptx() -> str:
 
 def test_ptx_is_embedded_in_place_of_machine_code(both, only_ptx):
     machine_code = jitload.build_inline("neither", cuda_sources=ADD, functions=LAUNCH, arch="sm_80")
-    found = [Path(path).read_bytes().count(b".target sm_80") for path in (both, only_ptx, machine_code)]
-    assert found == [1, 1, 0]
+    counts = [Path(path).read_bytes().count(b".target sm_80") for path in (both, only_ptx, machine_code)]
+    assert counts == [1, 1, 0]
     assert "(sm_80, compute_80)" in repr(jitload.load_module(both))
     assert "(compute_80)" in repr(jitload.load_module(only_ptx))
 

@@ -68,10 +68,10 @@ def test_spills_are_told_apart_from_local_arrays(cubin):
 
 
 def test_the_report_costs_neither_code_nor_log(cubin):
-    asked = jitload.compile_cubin(SPILLS, arch=ARCH, extra_cuda_cflags=["-Xptxas=-v"])
-    assert "bytes spill stores" in asked.log
-    assert asked.data == cubin.data
-    assert asked.kernels == cubin.kernels
+    with_report = jitload.compile_cubin(SPILLS, arch=ARCH, extra_cuda_cflags=["-Xptxas=-v"])
+    assert "bytes spill stores" in with_report.log
+    assert with_report.data == cubin.data
+    assert with_report.kernels == cubin.kernels
 
 
 def test_ptx_and_code_that_was_compiled_elsewhere(cubin):

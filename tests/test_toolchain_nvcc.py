@@ -121,12 +121,12 @@ def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(empty_cache, no_nvcc,
 
 
 def test_wheels_may_be_in_two_directories(monkeypatch, empty_cache, no_nvcc, wheels, tmp_path):
-    other = tmp_path / "user" / "nvidia"
-    (other / "cu13").mkdir(parents=True)
-    (wheels / "nvidia" / "cu13" / "include").rename(other / "cu13" / "include")
-    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [wheels / name, other])
+    user_dir = tmp_path / "user" / "nvidia"
+    (user_dir / "cu13").mkdir(parents=True)
+    (wheels / "nvidia" / "cu13" / "include").rename(user_dir / "cu13" / "include")
+    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [wheels / name, user_dir])
     nvcc = find_nvcc(read_settings(), empty_cache, name="m")
-    assert nvcc.include_dirs == nvcc.added_include_dirs == (other / "cu13" / "include",)
+    assert nvcc.include_dirs == nvcc.added_include_dirs == (user_dir / "cu13" / "include",)
 
 
 @pytest.mark.parametrize("part", list(PARTS)[1:])

@@ -65,8 +65,8 @@ def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "calls", *_functions())
 
 
-def pointer(given: CudaArray) -> bytes:
-    return struct.pack("<Q", given.address)
+def pointer(array: CudaArray) -> bytes:
+    return struct.pack("<Q", array.address)
 
 
 # ---- parameters ----------------------------------------------------------------------------------------------------
@@ -82,19 +82,19 @@ def test_a_launch_has_the_block_and_the_hidden_pointers(mod, stub_driver):
 
 def test_each_kind_has_the_width_of_the_cubin(mod, stub_driver):
     numbers = (True, -128, 255, -(2**15), 2**16 - 1, -(2**31), 2**32 - 1, -(2**63), 2**63 + 5)
-    half, fp8, other = array("float16"), array("float8_e4m3fn"), array("complex64")
-    launch = launched(stub_driver, mod.kinds, *numbers, 1.0009765625, -3.0, 0.1, 0.1, half, fp8, other)
+    half, fp8, complex64 = array("float16"), array("float8_e4m3fn"), array("complex64")
+    launch = launched(stub_driver, mod.kinds, *numbers, 1.0009765625, -3.0, 0.1, 0.1, half, fp8, complex64)
     scalars = (*map(int, numbers), np.float16(1.0009765625).view(np.uint16), 0xC040, 0.1, 0.1)
     codes = ["<B", "<b", "<B", "<h", "<H", "<i", "<I", "<q", "<Q", "<H", "<H", "<f", "<d"]
     packed = tuple(struct.pack(code, scalar) for code, scalar in zip(codes, scalars, strict=True))
-    assert launch.arguments == (*packed, pointer(half), pointer(fp8), pointer(other))
+    assert launch.arguments == (*packed, pointer(half), pointer(fp8), pointer(complex64))
     assert launch.block == (32, 1, 1)
 
 
-@pytest.mark.parametrize(("place", "type_", "value"), [(9, "fp16", 65520.0), (9, "fp16", 70000), (10, "bf16", 1e39)])
-def test_a_float_beyond_its_type_is_refused(mod, stub_driver, place, type_, value):
+@pytest.mark.parametrize(("index", "type_", "value"), [(9, "fp16", 65520.0), (9, "fp16", 70000), (10, "bf16", 1e39)])
+def test_a_float_beyond_its_type_is_refused(mod, stub_driver, index, type_, value):
     arguments = [*[0] * 13, array("float16"), array("float8_e4m3fn"), array()]
-    arguments[place] = value
+    arguments[index] = value
     text = f"kinds(): argument '{type_}' ({type_}) is too large for its type"
     assert_refused(ValueError, text, mod.kinds, *arguments)
     assert stub_driver.calls() == []
@@ -171,9 +171,9 @@ def test_an_empty_grid_launches_nothing(mod, stub_driver):
 def test_a_grid_may_come_from_shapes_and_from_the_call(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     assert launched(stub_driver, mod.planes, x, y, 32).grid == (32, 64, 3)
-    for given, grid in ((5, (5, 1, 1)), ((5,), (5, 1, 1)), ((5, 6), (5, 6, 1)), ((5, 6, 7), (5, 6, 7))):
-        assert launched(stub_driver, mod.open[given], x, y, 16).grid == grid
-        assert launched(stub_driver, mod.add[given], x, y, 16).grid == grid
+    for configured, grid in ((5, (5, 1, 1)), ((5,), (5, 1, 1)), ((5, 6), (5, 6, 1)), ((5, 6, 7), (5, 6, 7))):
+        assert launched(stub_driver, mod.open[configured], x, y, 16).grid == grid
+        assert launched(stub_driver, mod.add[configured], x, y, 16).grid == grid
     launch = launched(stub_driver, mod.add[(2, 3), None, None, 0x77], x, y, 16)
     assert (launch.grid, launch.stream) == ((2, 3, 1), 0x77)
     launch = launched(stub_driver, mod.add[None, None, None, 0x77], x, y, 2048)

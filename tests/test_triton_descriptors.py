@@ -53,9 +53,9 @@ def _one(name: str, type_: str, dtype: str, **facts: Any) -> Any:
     arguments = [parameter("a", type_, dtype)]
     shape = tuple(map(int, type_.partition("[")[2].strip("]>").split(",")))
     flags = facts.get("flags") if facts.get("is_expanded") else None
-    one = Descriptor(**{"parameter": "a", "dtype": dtype, "block_shape": shape, **facts})
+    descriptor = Descriptor(**{"parameter": "a", "dtype": dtype, "block_shape": shape, **facts})
     taken = descriptor_parameters("a", len(shape), flags=flags)
-    return specialize(name, arguments, parameters=taken, descriptors=(one,), hidden_pointers=0)
+    return specialize(name, arguments, parameters=taken, descriptors=(descriptor,), hidden_pointers=0)
 
 
 SPECS = {
@@ -111,7 +111,7 @@ def test_tensors_are_encoded_and_their_layout_follows(mod, stub_driver):
     assert second.items() >= {**usual, "type": "9", "rank": "3", "swizzle": "3"}.items()
     assert (second["extents"], second["strides"], second["box"]) == ("64,6,5", "128,768", "64,4,2")
     (launch,) = stub_driver.launches()
-    maps = [struct.unpack("<16Q", launch.arguments[place])[:2] for place in (0, 6)]
+    maps = [struct.unpack("<16Q", launch.arguments[index])[:2] for index in (0, 6)]
     assert maps == [(a.address, 2), (b.address, 3)]
     assert [len(argument) for argument in launch.arguments] == [128, 4, 4, 8, 8, 4, 128, 4, 4, 4, 8, 8, 8, 8, 8]
     assert numbers(launch.arguments[1:6]) == [300, 200, 208, 1, 7]
@@ -174,12 +174,12 @@ def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod, stub_driver
 def test_the_block_shape_picks_the_variant(mod, stub_driver):
     mod.pick(TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [64, 64]))
     assert stub_driver.launches()[0].kernel == "large"
-    given = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
+    small_block = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
     text = (
         "pick(): argument 'a' must have the block shape of tensordesc<fp16[32, 64]>: the kernel was compiled for that; "
         "no variant fits, and this one comes closest"
     )
-    assert_refused(ValueError, text, mod.pick, given)
+    assert_refused(ValueError, text, mod.pick, small_block)
 
 
 def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod, stub_driver):
@@ -202,8 +202,8 @@ def test_an_object_that_is_no_descriptor_is_refused(mod, stub_driver):
         TensorDescriptor(tensor((64,)), ["64"], [1], [64]),
         TensorDescriptor(tensor((64,)), [1] * 6, [1] * 6, [1] * 6),
     ]
-    for given in broken:
-        assert_refused(TypeError, text + "support.triton.TensorDescriptor", mod.one, given)
+    for descriptor in broken:
+        assert_refused(TypeError, text + "support.triton.TensorDescriptor", mod.one, descriptor)
     text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got float16"
     assert_refused(TypeError, text, mod.one, TensorDescriptor(tensor((64,)), [64], [1], [64]))
     assert stub_driver.launches() == []

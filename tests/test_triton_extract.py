@@ -251,11 +251,13 @@ def test_kernels_that_no_library_can_launch(changes, expected):
 @since(3, 3)
 def test_parameters_that_the_cubin_does_not_have(monkeypatch):
     kernel = compiled()
-    other = read_version("3.9.0" if VERSION.hidden_pointers == 1 else "3.4.0")
-    monkeypatch.setattr(triton_metadata, "read_version", lambda _: other)
+    release = read_version("3.9.0" if VERSION.hidden_pointers == 1 else "3.4.0")
+    monkeypatch.setattr(triton_metadata, "read_version", lambda _: release)
     message = refusal(SignatureError, kernel, arch="native")
     claim = "says that it takes x_ptr 8, y_ptr 8, out_ptr 8, n 4 and "
-    assert f"{claim}{other.hidden_pointers} hidden pointers ({28 + 8 * other.hidden_pointers} bytes), but" in message
+    assert (
+        f"{claim}{release.hidden_pointers} hidden pointers ({28 + 8 * release.hidden_pointers} bytes), but" in message
+    )
     assert f"the cubin has parameters of {', '.join(['8, 8, 8, 4', *['8'] * VERSION.hidden_pointers])} bytes" in message
 
 

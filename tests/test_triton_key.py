@@ -43,7 +43,7 @@ def parts(kernel: Any, *args: Any, **options: Any) -> Any:
 def test_everything_that_changes_the_code_changes_the_key():
     base = parts(kernels.vector_add, signature=ADD, BLOCK=64, grid=GRID)
     assert parts(kernels.vector_add, signature=dict(ADD), constexprs={"BLOCK": 64}, grid=GRID) == base
-    others = [
+    different = [
         parts(kernels.vector_add, signature=LOOSE, BLOCK=64, grid=GRID),
         parts(kernels.vector_add, signature=ADD, BLOCK=128, grid=GRID),
         parts(kernels.vector_add, signature=ADD, BLOCK=64, grid="n"),
@@ -53,8 +53,8 @@ def test_everything_that_changes_the_code_changes_the_key():
         parts(kernels.vector_add, Tensor(), Tensor(), Tensor(), 16, BLOCK=64, grid=GRID),
     ]
     assert parts(kernels.vector_add, Tensor(), Tensor(), Tensor(), 7, BLOCK=64, grid=GRID) == base
-    assert all(other != base for other in others)
-    assert len({str(other) for other in others}) == len(others)
+    assert all(changed != base for changed in different)
+    assert len({str(changed) for changed in different}) == len(different)
 
 
 def test_the_environment_of_the_compiler_is_in_the_key(monkeypatch):
@@ -191,12 +191,12 @@ def test_the_key_has_the_digest_of_the_wheel_s_compiler():
 
 def test_the_key_of_a_grid_needs_no_source():
     n, heads = 1000, 12
-    first, same, other = (
+    first, same, different = (
         (lambda m: (n * heads,)),
         (lambda m: (n * heads,)),
         (lambda m: (n + heads,)),
     )
-    assert grid_key(first) == grid_key(same) != grid_key(other)
+    assert grid_key(first) == grid_key(same) != grid_key(different)
     before = grid_key(first)
     heads = 13
     assert grid_key(first) != before

@@ -135,14 +135,14 @@ def test_the_dispatcher_takes_the_first_that_fits(stub_driver):
         kernels.optional_bias, signature=types, variants=variants, grid=lambda m: (triton.cdiv(m["n"], m["BLOCK"]),)
     )
     x, bias = aligned_array(), aligned_array()
-    found = [
-        launched(stub_driver, mod.optional_bias, x, given, x, 1024, stride)
-        for given, stride in ((None, 1), (None, 2), (bias, 1), (bias, 2))
+    launches = [
+        launched(stub_driver, mod.optional_bias, x, optional, x, 1024, stride)
+        for optional, stride in ((None, 1), (None, 2), (bias, 1), (bias, 2))
     ]
-    assert [launch.grid[0] for launch in found] == [16, 8, 4, 4]
-    assert found[0].arguments == (pointer(x), pointer(x), *numbers(1024), *HIDDEN)
-    assert found[1].arguments == (pointer(x), pointer(x), *numbers(1024, 2), *HIDDEN)
-    assert found[3].arguments == (pointer(x), pointer(bias), pointer(x), *numbers(1024, 2), *HIDDEN)
+    assert [launch.grid[0] for launch in launches] == [16, 8, 4, 4]
+    assert launches[0].arguments == (pointer(x), pointer(x), *numbers(1024), *HIDDEN)
+    assert launches[1].arguments == (pointer(x), pointer(x), *numbers(1024, 2), *HIDDEN)
+    assert launches[3].arguments == (pointer(x), pointer(bias), pointer(x), *numbers(1024, 2), *HIDDEN)
     assert launched(stub_driver, mod[list(mod)[2]], x, None, x, 1024, 1).grid == (8, 1, 1)
 
 

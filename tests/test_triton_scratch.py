@@ -134,20 +134,20 @@ def mod(library: Path, stub_driver: StubDriver, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def framework(mod: jitload.Module, stub_driver: StubDriver) -> Framework:
     """A framework that is registered in the library, as the loader does with torch."""
-    found = Framework(stub_driver)
-    loader_function(mod, "preload")(*found.addresses())
+    registered = Framework(stub_driver)
+    loader_function(mod, "preload")(*registered.addresses())
     stub_driver.clear()
-    return found
+    return registered
 
 
 @pytest.fixture
 def caller(stub_driver: StubDriver) -> Iterator[Framework]:
     """A framework whose allocator tvm-ffi knows in this thread, as it does where a tensor is among the arguments."""
-    found = Framework(stub_driver)
+    registered = Framework(stub_driver)
     set_allocator = ctypes.CDLL(None).TVMFFIEnvSetDLPackManagedTensorAllocator
     set_allocator.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
-    set_allocator(found.addresses()[1], 0, None)
-    yield found
+    set_allocator(registered.addresses()[1], 0, None)
+    yield registered
     set_allocator(None, 0, None)
 
 
@@ -319,7 +319,10 @@ def test_a_launch_on_the_frameworks_stream(direct, stub_driver):
 def test_the_grid_and_the_stream_of_the_call(direct, stub_driver):
     direct.scale[3, 4](Array(), None, 16, 1.0)
     direct.scale[(5,), None, None, 0x77](Array(), None, 16, 1.0)
-    assert [(one.grid, one.stream) for one in stub_driver.launches()] == [((3, 4, 1), 0x5000), ((5, 1, 1), 0x77)]
+    assert [(launch.grid, launch.stream) for launch in stub_driver.launches()] == [
+        ((3, 4, 1), 0x5000),
+        ((5, 1, 1), 0x77),
+    ]
 
 
 def test_a_refusal_is_raised_once(direct, stub_driver):

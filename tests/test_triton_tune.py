@@ -25,8 +25,8 @@ SIGNATURE = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32"}
 
 
 def write(path: Path, choices: dict[int, int], *, key: str = "n") -> Path:
-    found = jitload.load_triton("t", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, arch=ARCH)
-    values = [row["values"] for row in found.tuned_add._jitload_facts["tune"]["variants"].values()]
+    module = jitload.load_triton("t", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, arch=ARCH)
+    values = [row["values"] for row in module.tuned_add._jitload_facts["tune"]["variants"].values()]
     rows = [
         {"function": "tuned_add", "gpu": "Stub GPU 0", "key": {key: n}, "values": values[number], "number": number,
          "median_us": 1.0}
@@ -111,8 +111,8 @@ def test_a_job_names_a_triton_kernel(monkeypatch):
 @pytest.mark.usefixtures("gpu")
 def test_a_job_tunes_a_triton_kernel(tmp_path):
     job = {"function": "tuned_add", "args": [*["float32[4096]"] * 3, 4096], "outputs": ["out_ptr"], "progress": False}
-    found = tune_requests([{**REQUEST, "tune": job}], output=tmp_path / "add.json", seconds=0.1)
-    assert [row.reason for row in found.rows] == ["", ""]
+    tuning = tune_requests([{**REQUEST, "tune": job}], output=tmp_path / "add.json", seconds=0.1)
+    assert [row.reason for row in tuning.rows] == ["", ""]
     assert len(jitload.Tuning.load(tmp_path / "add.json").choices) == 1
 
 
@@ -123,11 +123,11 @@ def test_configurations_are_tuned_on_a_gpu(tmp_path):
     x, y = torch.rand(2, 1 << 20, device="cuda")
     out = torch.empty_like(x)
     options = {"reference": lambda x, y, out, n: x + y, "outputs": ["out_ptr"], "seconds": 0.2, "progress": False}
-    found = mod.tuned_add.tune(x, y, out, x.numel(), **options)
-    assert [row.reason for row in found.rows] == ["", ""]
-    assert all(row.registers and row.occupancy for row in found.rows)
-    path = found.save(tmp_path / "add.json")
+    tuning = mod.tuned_add.tune(x, y, out, x.numel(), **options)
+    assert [row.reason for row in tuning.rows] == ["", ""]
+    assert all(row.registers and row.occupancy for row in tuning.rows)
+    path = tuning.save(tmp_path / "add.json")
     frozen = jitload.load_triton("g", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, tuned=path)
     frozen.tuned_add(x, y, out, x.numel())
     assert torch.equal(out, x + y)
-    assert frozen.tuned_add.variant(x, y, out, x.numel()).values == dict(found.best.values)
+    assert frozen.tuned_add.variant(x, y, out, x.numel()).values == dict(tuning.best.values)

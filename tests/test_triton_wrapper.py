@@ -81,8 +81,8 @@ def test_wrappers_compile_without_a_warning(name, tmp_path):
 
 def test_cubins_launched_alike_share_a_kernel():
     spec = specialize("k", [parameter("x", "*fp32")])
-    other = spec._replace(kernel=spec.kernel._replace(registers=99))
-    record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
+    changed = spec._replace(kernel=spec.kernel._replace(registers=99))
+    record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(changed))))])
     reader = Reader(record)
     assert '"sm_90a":{"registers":99' in reader.text(reader.module["description"])  # `f.kernels`
     (kernel,) = reader.kernels()

@@ -385,10 +385,10 @@ def test_what_the_file_does_not_have_is_logged(tmp_path, caplog):
     path.write_text(path.read_text().replace('"scale"', '"other"'))
     jitload.build_inline(**resource_request(path))
     lines = [(record.levelname, record.getMessage()) for record in caplog.records if "some.json" in record.getMessage()]
-    rest = "so calls launch the first variant"
+    consequence = "so calls launch the first variant"
     assert lines == [
-        ("INFO", f"{path} has no measurements of scale() for x=float16, {rest}"),
-        ("WARNING", f"{path} has no measurements of scale(), {rest}"),
+        ("INFO", f"{path} has no measurements of scale() for x=float16, {consequence}"),
+        ("WARNING", f"{path} has no measurements of scale(), {consequence}"),
     ]
 
 
@@ -486,8 +486,8 @@ def test_a_bundle_has_the_file_beside_the_libraries(cache, tmp_path, monkeypatch
     assert f"scale is tuned, SHA-256 of the measurements: {digest}" in capsys.readouterr().out
     with pytest.raises(JitLoadError, match=r"tuned"):  # with other choices, it is another library
         jitload.build_inline(**resource_request(None))
-    other = tmp_path / "other" / "scale.json"
-    other.parent.mkdir()
-    write(other, "Stub GPU 0", {9: (64, 1, 3)})
+    second_path = tmp_path / "other" / "scale.json"
+    second_path.parent.mkdir()
+    write(second_path, "Stub GPU 0", {9: (64, 1, 3)})
     with pytest.raises(JitLoadError, match=r"scale.json and .*/other/scale.json differ, and have the same name"):
-        jitload.prebuild([resource_request(source), resource_request(other)], progress=False)
+        jitload.prebuild([resource_request(source), resource_request(second_path)], progress=False)

@@ -58,7 +58,7 @@ def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def found_with_output() -> tuple[Tuning, torch.Tensor]:
+def tuning_with_output() -> tuple[Tuning, torch.Tensor]:
     """Return what tuning has found, and the tensor that it has written to."""
     x, y = arguments()
     y += 7
@@ -66,13 +66,13 @@ def found_with_output() -> tuple[Tuning, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def found(found_with_output: tuple[Tuning, torch.Tensor]) -> Tuning:
-    return found_with_output[0]
+def tuning(tuning_with_output: tuple[Tuning, torch.Tensor]) -> Tuning:
+    return tuning_with_output[0]
 
 
-def test_variants_that_are_wrong_or_cannot_run_have_reasons(found):
-    assert len(found.rows) == 12
-    reasons = {row.label: row.reason for row in found.rows}
+def test_variants_that_are_wrong_or_cannot_run_have_reasons(tuning):
+    assert len(tuning.rows) == 12
+    reasons = {row.label: row.reason for row in tuning.rows}
     for label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2"):
         assert reasons.pop(label) == ""
     for block in (32, 64):
@@ -80,26 +80,26 @@ def test_variants_that_are_wrong_or_cannot_run_have_reasons(found):
         assert reason.startswith("is wrong: its 'y' differs from that of the reference at 1000 of")
         assert reasons.pop(f"B={block} V=8") == "does not compile: static assertion failed: too many elements"
     assert set(reasons.values()) == {"block: must be from 1 to 1024, got 2048"}
-    assert found.best.label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2")
-    lines = str(found).splitlines()
+    assert tuning.best.label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2")
+    lines = str(tuning).splitlines()
     assert lines[0] == "scale, x: float32, n = 1000 on cpu, eager"
     assert lines[1].split() == ["median", "µs", "p10", "p90", "GB/s", "time", "note"]
     assert sum(line.endswith("*") for line in lines) == 1
     assert "B=32 V=8: does not compile: static assertion failed: too many elements" in lines
-    assert found._repr_html_().count("<tr>") == 13
-    assert repr(found) == "<jitload tuning: 12 measurements, 1 choices>"
+    assert tuning._repr_html_().count("<tr>") == 13
+    assert repr(tuning) == "<jitload tuning: 12 measurements, 1 choices>"
 
 
-def test_the_arguments_are_as_they_were(found_with_output):
-    _, y = found_with_output
+def test_the_arguments_are_as_they_were(tuning_with_output):
+    _, y = tuning_with_output
     assert torch.equal(y, torch.full_like(y, 7))
 
 
 def test_without_a_reference_the_first_variant_is_right():
     mod = load(B=32, V=(1, 4))
-    found = mod.scale.tune(*arguments(), **FAST)
-    assert [bool(row.reason) for row in found.rows] == [False, True]
-    assert found.rows[1].reason.startswith("'B=32 V=4' and 'B=32 V=1' disagree: 'y' differs from that of")
+    tuning = mod.scale.tune(*arguments(), **FAST)
+    assert [bool(row.reason) for row in tuning.rows] == [False, True]
+    assert tuning.rows[1].reason.startswith("'B=32 V=4' and 'B=32 V=1' disagree: 'y' differs from that of")
     exact = mod.scale.tune(*arguments(), rtol=1, exact=True, **FAST)
     assert exact.rows[1].reason == "is not exact: bits of its 'y' differ from those of B=32 V=1"
     assert exact.best.mode == "eager, exact"
@@ -111,15 +111,15 @@ def test_without_a_reference_the_first_variant_is_right():
     assert right.best.label == "B=32 V=1"
 
 
-def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tmp_path, monkeypatch):
-    path = found.save(tmp_path / "new" / "scale.json")
-    assert Tuning.load(path).rows == found.rows
+def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(tuning, tmp_path, monkeypatch):
+    path = tuning.save(tmp_path / "new" / "scale.json")
+    assert Tuning.load(path).rows == tuning.rows
     mod = load(tuned=path)
-    assert mod.scale.variant(*arguments()).values == dict(found.best.values)
+    assert mod.scale.variant(*arguments()).values == dict(tuning.best.values)
     assert mod.scale.variant(*arguments(5)).how == "first"
     monkeypatch.setattr("jitload.tuning.tuner._measure_candidates", None)
     again = mod.scale.tune(*arguments(), reference=double, **FAST)
-    assert again.rows == found.rows
+    assert again.rows == tuning.rows
     with pytest.raises(TypeError, match="'NoneType' object is not callable"):  # other variants would be admitted
         mod.scale.tune(*arguments(), exact=True, **FAST)
     monkeypatch.undo()
@@ -135,22 +135,22 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
     assert (
         {"B=32 V=3", "B=64 V=3"}
         <= {c.row.label for c in measured}
-        <= {"B=32 V=3", "B=64 V=3", found.best.label, "B=32 V=1"}
+        <= {"B=32 V=3", "B=64 V=3", tuning.best.label, "B=32 V=1"}
     )
     assert [row.label for row in more.rows[:4]] == ["B=32 V=1", "B=32 V=2", "B=32 V=3", "B=64 V=1"]
     assert [row.number for row in more.rows] == list(range(9))
 
 
-def test_files_add_up(found, tmp_path):
-    rows = json.loads(found.to_json())["rows"]
+def test_files_add_up(tuning, tmp_path):
+    rows = json.loads(tuning.to_json())["rows"]
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"format": 1, "rows": [{**row, "gpu": "NVIDIA H100"} for row in rows]}))
-    both = Tuning.load(path) | found
+    both = Tuning.load(path) | tuning
     assert len(both.rows) == 24
     assert [row.gpu for row in both.choices] == ["NVIDIA H100", "cpu"]
     with pytest.raises(JitLoadError, match=r"there are 2 choices: see .choices"):
         _ = both.best
-    found.save(path)
+    tuning.save(path)
     assert Tuning.load(path).rows == both.rows
     assert [p.name for p in tmp_path.iterdir()] == ["other.json"]
     with pytest.raises(JitLoadError, match=r"none.json' cannot be read: No such file"):
@@ -232,9 +232,9 @@ def test_what_a_call_of_the_tuner_cannot_mean_is_refused(caplog):
     quiet = jitload.load_inline("quiet", cuda_sources=source, functions={"quiet": launch}, arch="cpu").quiet
     with pytest.raises(ValueError, match="outputs='n': 'n' is not a tensor"):
         quiet.tune(32, outputs="n", **FAST)
-    found = quiet.tune(32, **FAST)
+    tuning = quiet.tune(32, **FAST)
     assert caplog.messages == ["tune() compared nothing: quiet() writes to no tensor of the call"]
-    assert [row.reason for row in found.rows] == ["", "__trap() in block (0, 0, 0), thread (0, 0, 0)"]
+    assert [row.reason for row in tuning.rows] == ["", "__trap() in block (0, 0, 0), thread (0, 0, 0)"]
 
 
 def test_values_can_be_macros_without_a_template():
@@ -243,9 +243,9 @@ def test_values_can_be_macros_without_a_template():
     mod = jitload.load_inline(
         "macro", cuda_sources=source, functions={"add": launch}, arch="cpu", extra_cuda_cflags=["-DB={B}"]
     )
-    found = mod.add.tune(torch.zeros(500), **FAST)
-    assert [row.reason for row in found.rows] == ["", ""]
-    assert str(found).splitlines()[0] == "add on cpu, eager"
+    tuning = mod.add.tune(torch.zeros(500), **FAST)
+    assert [row.reason for row in tuning.rows] == ["", ""]
+    assert str(tuning).splitlines()[0] == "add on cpu, eager"
 
 
 def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
@@ -438,14 +438,14 @@ def test_tuning_on_a_gpu(tmp_path):
     mod = load("native")
     x, y = arguments(1 << 20, "cuda")
     for options in ({}, {"graph": True}, {"cold": True, "exact": True}):
-        found = mod.scale.tune(x, y, reference=double, seconds=0.3, progress=False, **options)
-        labels = {row.label for row in found.rows if not row.reason}
+        tuning = mod.scale.tune(x, y, reference=double, seconds=0.3, progress=False, **options)
+        labels = {row.label for row in tuning.rows if not row.reason}
         assert labels == {"B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2"}
-        assert all(row.registers and row.occupancy and row.median_us for row in found.rows if not row.reason)
-        assert found.best.gpu == torch.cuda.get_device_name()
-    path = found.save(tmp_path / "scale.json")
+        assert all(row.registers and row.occupancy and row.median_us for row in tuning.rows if not row.reason)
+        assert tuning.best.gpu == torch.cuda.get_device_name()
+    path = tuning.save(tmp_path / "scale.json")
     frozen = load("native", tuned=path)
-    assert frozen.scale.variant(x, y).values == dict(found.best.values)
+    assert frozen.scale.variant(x, y).values == dict(tuning.best.values)
     graph = torch.cuda.CUDAGraph()
     frozen.scale(x, y)
     with torch.cuda.graph(graph):
@@ -477,8 +477,8 @@ template <int R> __global__ void __launch_bounds__(256) heavy(float* x) {
     tune = Tune(R=(0, 1), B=(256, 512), S=(4096, 240_000, 300_000))
     launch = Launch(kernel="heavy<{R}>", grid=1, block="B", shared_bytes="S", tune=tune)
     mod = jitload.load_inline("heavy", cuda_sources=source, functions={"heavy": launch})
-    found = mod.heavy.tune(torch.zeros(512, device="cuda"), **FAST)
-    reasons = {row.label: row.reason for row in found.rows}
+    tuning = mod.heavy.tune(torch.zeros(512, device="cuda"), **FAST)
+    reasons = {row.label: row.reason for row in tuning.rows}
     assert reasons["R=0 B=256 S=4096"] == ""
     assert reasons["R=0 B=512 S=4096"] == "a block of 512 threads is larger than the kernel allows, 256"
     assert "are more than a block can have" in reasons["R=0 B=256 S=300000"]

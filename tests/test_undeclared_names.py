@@ -36,15 +36,15 @@ def number(value: int) -> str:
 
 
 def values() -> dict[str, str]:
-    found = {"CHAR_BIT": "8", "FLT_DIG": "6", "DBL_DIG": "15", "FLT_MANT_DIG": "24", "INT64_C(5)": "5LL"}
+    expected = {"CHAR_BIT": "8", "FLT_DIG": "6", "DBL_DIG": "15", "FLT_MANT_DIG": "24", "INT64_C(5)": "5LL"}
     for name, kind in INTEGERS.items():
-        found |= {f"{name}_MAX": number(np.iinfo(kind).max), f"{name}_MIN": number(np.iinfo(kind).min)}
-    found |= {f"{name}_MAX": number(np.iinfo(kind).max) for name, kind in UNSIGNED.items()}
+        expected |= {f"{name}_MAX": number(np.iinfo(kind).max), f"{name}_MIN": number(np.iinfo(kind).min)}
+    expected |= {f"{name}_MAX": number(np.iinfo(kind).max) for name, kind in UNSIGNED.items()}
     for name, info in FLOATS.items():
-        found |= {
+        expected |= {
             f"{name}_{end}": repr(float(v)) for end, v in (("MAX", info.max), ("MIN", info.tiny), ("EPSILON", info.eps))
         }
-    return found | {name: repr(value) for name, value in CONSTANTS.items()}
+    return expected | {name: repr(value) for name, value in CONSTANTS.items()}
 
 
 def for_the_cpu(text: str) -> None:

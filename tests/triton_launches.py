@@ -149,9 +149,9 @@ def _described(value: Any, type_: str) -> Any:
         return value
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    found = re.search(r"\[(.*)\]", type_)
-    assert found is not None
-    return TensorDescriptor(value, list(value.shape), list(value.stride()), [int(n) for n in found[1].split(",")])
+    block = re.search(r"\[(.*)\]", type_)
+    assert block is not None
+    return TensorDescriptor(value, list(value.shape), list(value.stride()), [int(n) for n in block[1].split(",")])
 
 
 def launch_with_jitload(case: Case, capability: int) -> None:
