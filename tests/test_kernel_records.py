@@ -132,7 +132,7 @@ def test_no_library_is_built_for_a_cache_that_cannot_be_written(cache, monkeypat
         load()
         if thread := background._queue.thread:
             thread.join(60)
-    assert "the library of 'm' is not built: [Errno 30]" in caplog.text
+    assert f"the library of 'm' is not built: the cache {cache} cannot store an entry: [Errno 30]" in caplog.text
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -10,7 +10,7 @@ from jitload.building.runtime import find_objects, library_steps
 from jitload.cache.entry import MANIFEST, Entry, handle_problem, key_dir_of
 from jitload.cache.key import CacheKey
 from jitload.cache.listing import check_leaf
-from jitload.cache.store import Work, claim_entry, prepare_cache
+from jitload.cache.store import Work, claim_entry
 from jitload.cache.tiers import upload_entry
 from jitload.codegen.wrapper import write_wrapper
 from jitload.request.request import Request
@@ -63,13 +63,12 @@ def build_library(recorded: Entry, request: Request, key: CacheKey, cache_dir: P
 
     Raises:
         ToolchainError: The C++ compiler or ninja is missing.
-        OSError: The cache cannot be written. A library elsewhere would be of no use to the next process.
+        CacheWriteError: The cache cannot be written. A library elsewhere would be of no use to the next process.
     """
     if recorded.dir.parent.name != key_dir_of(cache_dir, key).name:
         return  # the entry is of a bundle, and another NVRTC may have made it
     find_compiler(request.settings)
     find_ninja(request.settings)
-    prepare_cache(cache_dir)
     with claim_entry(cache_dir, key, request.settings, needs_library=True) as work:
         if work.entry or not is_whole(recorded, cache_dir):
             return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jitload.cache.prune import ShowProgress
+    from jitload.cache.listing import ShowProgress
+
+_REFRESH_S = 0.1  # drawing the bar for each step would take longer than the work
 
 
 @contextmanager
@@ -32,8 +35,13 @@ def progress_bar(*, is_shown: bool = True) -> Iterator[ShowProgress | None]:
     with Progress(*columns, console=console, auto_refresh=False) as bar:
         row = bar.add_task("", visible=False)
 
+        shown_s = 0.0
+
         def show(description: str, count: int, total: int) -> None:
+            nonlocal shown_s
             bar.update(row, description=description, completed=count, total=total, visible=True)
-            bar.refresh()
+            if count == total or time.monotonic() - shown_s > _REFRESH_S:
+                shown_s = time.monotonic()
+                bar.refresh()
 
         yield show

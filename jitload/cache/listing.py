@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from jitload.cache.entry import (
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
+ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_NAME = re.compile(r".*-\d+\.bad")
 _ST_NOATIME = 1024
 _TOTAL = re.compile(rb'"total": (\d+),')
@@ -87,27 +88,16 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
     return manifest
 
 
-def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
-    """Yield the entries of a cache, sorted by name and key.
+def list_entries(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[StoredEntry]:
+    """Yield the entries of a cache, sorted by name and key. `show` is called to show the progress.
 
     Entries of one key are sorted by age, the oldest first. Entries that another process removes in the meantime are
     skipped.
     """
-    measure = entry_reader(cache_dir)
-    for match, key_dir in key_dirs(cache_dir):
-        yield from measure(match, names_in(key_dir))
-
-
-def entry_reader(cache_dir: Path) -> Callable[[re.Match[str], Sequence[str]], Iterator[StoredEntry]]:
-    """Return a function that yields the entries of one key in a cache, the oldest first.
-
-    Its arguments are a match of the name of the key's directory, and the names in this directory.
-    """
-    keeps_atime = not _is_mounted_noatime(cache_dir)
-    uses = _read_uses(cache_dir)
-
-    def read_entries(match: re.Match[str], names: Sequence[str]) -> Iterator[StoredEntry]:
-        for leaf_name in reversed(newest_first(names)):
+    keeps_atime, uses = not _is_mounted_noatime(cache_dir), _read_uses(cache_dir)
+    directories = key_dirs(cache_dir)
+    for count, (match, key_dir) in enumerate(directories, 1):
+        for leaf_name in reversed(newest_first(names_in(key_dir))):
             hits, recorded_s = uses.get(f"{match[0]}-{leaf_name}", (0, 0.0))
             leaf_dir = f"{cache_dir}/{match[0]}/{leaf_name}"  # a Path is slower than the system calls here
             with suppress(OSError):
@@ -116,19 +106,14 @@ def entry_reader(cache_dir: Path) -> Callable[[re.Match[str], Sequence[str]], It
                 yield StoredEntry(
                     dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s, hits=hits
                 )
-
-    return read_entries
+        if show:
+            show("reading entries", count, len(directories))
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
     """Yield the paths of damaged entries, which were renamed to `<name>-<time>.bad` when the damage was found."""
     for directory in (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir))):
-        yield from damaged_among(directory, names_in(directory))
-
-
-def damaged_among(directory: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Yield the paths of damaged entries among the names in a directory."""
-    return (directory / name for name in sorted(names) if name.endswith(".bad") and _DAMAGED_NAME.fullmatch(name))
+        yield from (directory / name for name in sorted(names_in(directory)) if _DAMAGED_NAME.fullmatch(name))
 
 
 def names_in(directory: Path) -> list[str]:

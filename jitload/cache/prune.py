@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, uses_path, write_uses
-from jitload.cache.listing import StoredEntry, damaged_among, directory_size, entry_reader, key_dirs, names_in
+from jitload.cache.listing import ShowProgress, StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
 
-ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_KEPT_S = 7 * 86400.0
-_SHOWN_STEP = 50  # entries
-_SWEEP_S = 1.0  # how long a build may delete what killed processes have left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +50,9 @@ def prune(
     write_uses()
     if not cache_dir.is_dir():
         return PruneResult(removed=(), freed=0, left=0, in_use=0)
-    with _locked_trash(cache_dir, show) as trash:
-        entries, damaged = _read_cache(cache_dir, show)
-        freed = _remove_damaged(damaged, trash, _DAMAGED_KEPT_S if max_size is None else 0)
+    with locked_trash(cache_dir, show) as trash:
+        entries = sorted(list_entries(cache_dir, show), key=lambda entry: entry.used_s)
+        freed = _remove_damaged(list_damaged(cache_dir), trash, _DAMAGED_KEPT_S if max_size is None else 0)
         left, now_s = sum(entry.size for entry in entries), time.time()
         mapped, real_dir, removed, in_use = mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
         for entry in entries:
@@ -70,24 +67,6 @@ def prune(
         _write_growth(cache_dir, left)
         freed += sum(entry.size for entry in removed)
         return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
-
-
-def _read_cache(cache_dir: Path, show: ShowProgress | None) -> tuple[list[StoredEntry], list[Path]]:
-    """Return the entries of a cache, the least recently used first, and the paths of the damaged entries."""
-    entries: list[StoredEntry] = []
-    damaged = list(damaged_among(cache_dir, names_in(cache_dir)))
-    read_entries, directories = entry_reader(cache_dir), key_dirs(cache_dir)
-    for count, (match, key_dir) in enumerate(directories, 1):
-        names = names_in(key_dir)
-        entries += read_entries(match, names)
-        damaged += damaged_among(key_dir, names)
-        _show(show, "reading entries", count, len(directories))
-    return sorted(entries, key=lambda entry: entry.used_s), damaged
-
-
-def _show(show: ShowProgress | None, work: str, count: int, total: int) -> None:
-    if show and (count % _SHOWN_STEP == 0 or count == total):  # showing each step would take longer than the work
-        show(work, count, total)
 
 
 def clear(cache_dir: Path, show: ShowProgress | None = None) -> PruneResult:
@@ -120,8 +99,8 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 
 
 @contextmanager
-def _locked_trash(cache_dir: Path, show: ShowProgress | None) -> Iterator[Path]:
-    """Hold the lock for pruning, and yield a directory. Entries that are moved there are deleted after the block."""
+def locked_trash(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[Path]:
+    """Hold the lock for pruning, and yield an empty directory. Entries in it are deleted after the block."""
     trash = cache_dir / TRASH_DIR
     lock = None
     try:
@@ -140,32 +119,14 @@ def _locked_trash(cache_dir: Path, show: ShowProgress | None) -> Iterator[Path]:
         unlock(lock)
 
 
-def sweep_trash(cache_dir: Path) -> None:
-    """Delete what killed processes that pruned the cache have left. This may take a second; later calls go on."""
-    end = time.monotonic() + _SWEEP_S
-    with suppress(OSError):
-        lock = lock_directory(cache_dir / TRASH_DIR)
-        try:
-            if lock is not None:
-                _empty(cache_dir / TRASH_DIR, is_over=lambda: time.monotonic() > end)
-        finally:
-            unlock(lock)
-
-
-def _empty(
-    trash: Path,
-    show: ShowProgress | None = None,
-    *,
-    is_over: Callable[[], bool] = lambda: False,
-) -> None:
+def _empty(trash: Path, show: ShowProgress | None) -> None:
     names = os.listdir(trash)
     for count, name in enumerate(names, 1):
-        if is_over():
-            return
         shutil.rmtree(trash / name, ignore_errors=True)
         with suppress(OSError):
             os.unlink(trash / name)
-        _show(show, "deleting entries", count, len(names))
+        if show:
+            show("deleting entries", count, len(names))
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:
@@ -186,7 +147,7 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
     return True
 
 
-def _remove_damaged(damaged: Sequence[Path], trash: Path, older_than_s: float) -> int:
+def _remove_damaged(damaged: Iterable[Path], trash: Path, older_than_s: float) -> int:
     freed = 0
     for path in damaged:
         with suppress(OSError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import errno
+import functools
 import hashlib
 import json
 import logging
@@ -16,7 +17,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,11 @@ from jitload.cache.entry import (
     append_bytes,
     find_entry,
     key_dir_of,
-    private_cache_dir,
     remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.tiers import remember_bundles
-from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError, warn_once
+from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError
 from jitload.settings import Settings
 from jitload.toolchain.private_files import make_private_dir, sync_file
 
@@ -150,48 +149,19 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
         from jitload.cache.explain import explain_miss
 
         raise CacheError(explain_miss(cache_dir, key, settings))
-    cache_dir = _writable(cache_dir)
-    poll = _entry_poll(cache_dir, key, settings, needs_library=needs_library)
-    with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll) as built_by_another:
-        if entry := built_by_another or find_entry(cache_dir, key, settings, needs_library=needs_library):
+    try:
+        prepare_cache(cache_dir)
+    except OSError as error:
+        raise _cannot_take_entry(cache_dir, error) from error
+    find = functools.partial(find_entry, cache_dir, key, settings, needs_library=needs_library)
+    with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", find) as built_by_another:
+        if entry := built_by_another or find():
             no_dir = cache_dir / WORK_DIR / "none"
             yield Work(no_dir, key, cache_dir, settings, entry)
             return
         with _work_dir(cache_dir, key, settings) as work:
             yield work
     after_build(cache_dir, settings)
-
-
-def _entry_poll(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool
-) -> Callable[[], Entry | None]:
-    """Return a function that finds an entry published by another process, or returns None.
-
-    The function reads entries only if the key's directory has changed since the last call.
-    """
-    key_dir, seen = key_dir_of(cache_dir, key), list[str]()
-
-    def find_if_changed() -> Entry | None:
-        nonlocal seen
-        before = seen
-        with suppress(OSError):
-            seen = os.listdir(key_dir)
-        return find_entry(cache_dir, key, settings, needs_library=needs_library) if seen != before else None
-
-    return find_if_changed
-
-
-def _writable(cache_dir: Path) -> Path:
-    """Return `cache_dir` if it can be written. Otherwise, warn and return a directory for this process alone."""
-    try:
-        prepare_cache(cache_dir)
-    except OSError as error:
-        private_dir = private_cache_dir()
-        warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
-        with suppress(OSError):  # the build will raise a clearer error
-            prepare_cache(private_dir)
-        return private_dir
-    return cache_dir
 
 
 def prepare_cache(cache_dir: Path) -> None:
@@ -363,17 +333,17 @@ def _sync_later(paths: list[Path]) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Record the bundles, remove what killed processes have left, and prune the cache if it is above its limit.
+    """Remove what killed processes have left, and prune the cache if it is above its limit.
 
     This is done only after builds, because a cache hit writes nothing.
     """
-    remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
     with suppress(OSError):
         if os.listdir(cache_dir / TRASH_DIR):
-            from jitload.cache.prune import sweep_trash
+            from jitload.cache.prune import locked_trash
 
-            sweep_trash(cache_dir)
+            with suppress(CacheError), locked_trash(cache_dir):
+                pass  # the directory is emptied first
     size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES

@@ -349,7 +349,7 @@ def precompile(job: Mapping[str, Any]) -> None:
         if not is_locked or not _has_resources(cache_dir):
             return
         with claim_entry(cache_dir, key, read_settings()) as work:
-            if work.entry or work.cache_dir != cache_dir:
+            if work.entry:
                 return
             headers, problem = make_header(job["command"], job["includes"], work.dir, job["nvcc_commands"])
             if problem:

@@ -28,7 +28,7 @@ from jitload.request.variants import groups, source_digest, space_of, specialize
 from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:
-    from jitload.cache.prune import ShowProgress
+    from jitload.cache.listing import ShowProgress
 
 _log = logging.getLogger(__name__)
 _SAMPLES = 500  # the most samples of a variant
