@@ -108,6 +108,13 @@ def test_complex_numbers_of_thrust(nvrtc_runs):
     assert len(nvrtc_runs) == 1
 
 
+@pytest.mark.skipif(not has_header("cuda/std/type_traits"), reason="needs CCCL")
+def test_lists_of_types_are_unrolled_as_under_nvcc():
+    source = "#include <cuda/std/type_traits>\n__global__ void k(int* x) { *x = _CCCL_META_UNROLL_LIMIT; }"
+    assert constant(source) == 10  # with 16, NVRTC takes half a second longer
+    assert constant(source, extra_cuda_cflags=["-D_CCCL_META_UNROLL_LIMIT=12"]) == 12
+
+
 def test_headers_of_thrust_with_only_macros_on_the_cpu(tmp_path):
     """CuPy's complex.cuh includes them."""
     if not has_header("thrust/version.h"):

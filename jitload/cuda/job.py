@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 SYNTAX_ONLY = "--fdevice-syntax-only"  # with this option NVRTC ends after its front end and makes no cubin
+_CCCL_LIMIT = "--define-macro=_CCCL_META_UNROLL_LIMIT=10"
 _DECLARED = "__jitload_declared.h"
 
 
@@ -63,7 +64,8 @@ class NvrtcResult(NamedTuple):
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
     """Return the options of every compile for an architecture. `version` is NVRTC's version."""
     # By default, NVRTC raises the stack limit of the whole process while it compiles, so this is turned off.
-    # nvcc always has __int128.
-    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false", "--device-int128")
+    # nvcc always has __int128, and this limit in CCCL. Under NVRTC, CCCL's limit is 16 by default, and NVRTC then takes
+    # half a second longer to read <cuda/std/type_traits>, which most of its headers include.
+    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false", "--device-int128", _CCCL_LIMIT)
     # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
     return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
