@@ -81,13 +81,6 @@ def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch
     assert os.listdir(tmp_path / "none") == [".tools"]  # what the compiler said of itself
 
 
-def test_load_only_skips_a_damaged_entry(cache, monkeypatch):
-    path = build(ADD, "vec")
-    os.truncate(path, 10)
-    monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    assert refusal(ADD)[0].startswith("module 'vec' is not in the cache")
-
-
 def test_a_process_that_may_only_load_leaves_no_note(cache):
     build(ADD, "vec")
     before = sorted(cache.rglob("*"))
@@ -132,12 +125,8 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
         ("JITLOAD_CACHE_LIMIT", "-1", "JITLOAD_CACHE_LIMIT='-1': a size is a number with K, M, G or T, such as 2GB"),
         *(
             (name, value, f"{name}={value!r} must be a number of seconds above 0, such as 2.5")
-            for name, value in (("JITLOAD_CACHE_REMOTE_TIMEOUT", "soon"), ("JITLOAD_CPU_TIMEOUT", "0"))
-        ),
-        (
-            "JITLOAD_ISOLATE",
-            "maybe",
-            "JITLOAD_ISOLATE='maybe' must be 1, true, yes or on, or 0, false, no or off",
+            for name in ("JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_TIMEOUT")
+            for value in ("0", "-1", "soon", "1e3", "nan", "٣")
         ),
         *(
             ("JITLOAD_CPU_THREADS", value, f"JITLOAD_CPU_THREADS={value!r} must be a number of threads, such as 8")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from builds import ARCH, build, kernel, run_python
 
-import jitload
 from jitload import errors
 from jitload.cache import remote
 from jitload.cache.archive import pack_key
@@ -472,13 +471,6 @@ def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypat
     node("one")
     build(TEXT)
     assert "pip install 'jitload[remote]'" in caplog.text
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "1e3", "nan", "٣"])
-def test_a_wrong_timeout_is_refused(monkeypatch, text):
-    monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", text)
-    with pytest.raises(jitload.JitLoadError, match="must be a number of seconds above 0"):
-        build(TEXT)
 
 
 def test_a_put_that_fails_costs_a_warning(node, caplog):

@@ -117,12 +117,6 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "text"), EXPRESSION_ERRORS)
-def test_an_expression_that_fails_says_which_and_why(mod, stub_driver, name, arguments, text):
-    assert_refused(ValueError, f"{name}(): {text}", mod[name], *arguments)
-    assert stub_driver.calls() == []
-
-
 def test_an_expression_reads_pythons_bool_and_no_other(mod, stub_driver):
     assert shape_of(stub_driver, mod.flagged, True)[0] == (2, 1, 1)
     stub_driver.clear()
@@ -172,11 +166,11 @@ EXTENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "n", "m", "text"), EXTENTS)
-def test_extents_are_checked_before_the_driver_sees_them(  # noqa: PLR0913, PLR0917  a row of the table
-    mod, stub_driver, name, n, m, text
-):
-    assert_refused(ValueError, f"{name}(): {text}", mod[name], n, m)
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"), [*EXPRESSION_ERRORS, *((name, (n, m), text) for name, n, m, text in EXTENTS)]
+)
+def test_expressions_and_extents_are_checked_before_the_driver_sees_them(mod, stub_driver, name, arguments, text):
+    assert_refused(ValueError, f"{name}(): {text}", mod[name], *arguments)
     assert stub_driver.calls() == []
 
 

@@ -132,7 +132,6 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
-        (["inspect", "vec.cu"], 1, "vec.cu"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
@@ -202,12 +201,18 @@ def test_characters_that_the_output_cannot_represent():
     assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"/tmp/gr??e\n"
 
 
-def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
-    """Names and paths are folded, not shortened; the middle column keeps its width."""
+def use_terminal(monkeypatch) -> io.StringIO:
+    """Put a terminal of 40 columns in place of the standard output."""
     monkeypatch.setenv("COLUMNS", "40")
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdout", terminal)
+    return terminal
+
+
+def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
+    """Names and paths are folded, not shortened; the middle column keeps its width."""
+    terminal = use_terminal(monkeypatch)
     name, path = "scale_rows_of_a_matrix", "/a/long/path/to/a/library/in/a/cache.so"
     print_table(("", "", ""), [(name, "sm_90a", path)])
     lines = terminal.getvalue().splitlines()
@@ -218,10 +223,7 @@ def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
 
 
 def test_tables_of_many_columns_become_paragraphs_on_a_narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stdout", terminal)
+    terminal = use_terminal(monkeypatch)
     titles = ("kernel", "arch", "registers", "spills", "local", "shared", "max threads")
     print_table(titles, [("scale_the_rows_of_a_matrix", "sm_90a", "32", "440 B !", "352 B", "0 B", "1024")])
     print_wrapped(["  scale_rows(const float* x, float* y, int rows, int columns)"])

@@ -76,12 +76,6 @@ def test_the_variable_may_say_cpu(monkeypatch, caplog):
     assert not caplog.records
 
 
-def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
-    monkeypatch.setattr("jitload.toolchain.arch.driver_error", lambda: 803)
-    with pytest.raises(ToolchainError, match=r"the CUDA driver does not start \(error 803\)"):
-        jitload.load_inline("native", cuda_sources=SOURCE)
-
-
 HOST = "void f() {}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);"
 GPU_ONLY = [
     (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "only for GPUs, not for 'cpu'"),

@@ -69,8 +69,3 @@ def test_explain_prints_the_section_of_a_code(capsys):
     ]
     assert main(["explain", "JL-NOTHING"]) == 2
     assert "JL-NVRTC" in capsys.readouterr().err
-
-
-def test_the_command_line_prints_the_code(capsys):
-    assert main(["inspect", "missing.so"]) == 1
-    assert "JL-LOAD: `jitload explain JL-LOAD`" in capsys.readouterr().err

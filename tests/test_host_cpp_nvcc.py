@@ -79,16 +79,6 @@ def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed
     assert (make_request(call).host is not None) == is_mixed
 
 
-PROGRAM = "#include <cstdio>" + BOTH + 'int main(int count, char** arguments) { f(); puts("done"); }'
-
-
-def test_the_kernels_of_a_program_are_loaded():
-    assert list(jitload.load_inline("m", cuda_sources=PROGRAM, arch=ARCH)) == ["add"]
-    kernels, host_code = PROGRAM.replace("#include <cstdio>", "").split("void f()")
-    guarded = f"{kernels}\n#ifndef __CUDACC_RTC__\nvoid f(){host_code}\n#endif"
-    assert list(jitload.load_inline("m", cuda_sources=guarded, arch=ARCH)) == ["add"]
-
-
 @pytest.mark.parametrize(
     ("launch", "line", "problem"),
     [
@@ -120,11 +110,6 @@ def test_functions_of_the_cuda_runtime_need_no_include():
     void f(tvm::ffi::TensorView x) { cudaMemsetAsync(x.data_ptr(), 0, 4, nullptr); }
     """
     assert "f" in jitload.load_inline("m", cuda_sources=text, functions="f")
-
-
-def test_a_launch_is_refused_where_the_text_launches_itself():
-    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, but 'f' is a host function"):
-        jitload.build_inline("m", cuda_sources=BOTH, functions={"f": Launch(grid=1, block=1)}, arch=ARCH)
 
 
 # ---- what nvcc compiles ------------------------------------------------------------------------------------------

@@ -1,10 +1,8 @@
 """The module and its typed functions, and libraries loaded where nothing else is there."""
 
-import copy
 import gc
 import inspect
 import os
-import pickle
 import pydoc
 import shutil
 import subprocess
@@ -79,8 +77,6 @@ def test_a_module_lists_its_functions(module):
         module["other"]
     with pytest.raises(TypeError, match="must be str, got int"):
         module[3]
-    with pytest.raises(TypeError, match=r"a jitload\.Module cannot be pickled"):
-        pickle.dumps(module)
 
 
 def test_a_module_adds_one_public_name_to_that_of_tvm_ffi():
@@ -197,29 +193,10 @@ def test_a_function_has_no_call_of_its_own():
     assert TypedFunction.__call__ is tvm_ffi.Function.__call__
 
 
-def test_a_function_cannot_be_pickled(module):
-    with pytest.raises(TypeError, match=r"add\(\) cannot be pickled: it is code loaded into this process\."):
-        pickle.dumps(module.add)
-    for make in (copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match=r"add\(\) cannot be pickled"):
-            make(module.add)
-
-
 def test_the_same_configuration_is_the_same_function(module):
     assert module.add[1, 32] is module.add[1, 32]
     assert module.add is module.add
     assert hash(module.add) == hash(module.add)
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_function_outlives_its_module(keep):
-    function = load(kernel(f"k{keep:d}"), keep_module_alive=keep)[f"k{keep:d}"]
-    configured = function[1, 1]
-    jitload.pipeline._modules.clear()
-    gc.collect()
-    for callable_object in (function, configured):
-        with pytest.raises(TypeError, match=rf"k{keep:d}\(\).* argument 'x'"):
-            callable_object("no tensor")
 
 
 def test_a_function_of_several_modules_stays_its_own():
@@ -321,13 +298,6 @@ def test_a_library_needs_no_other_and_is_bound_when_it_is_loaded():
     done = subprocess.run(["readelf", "-d", str(build(ADD))], capture_output=True, text=True, check=True)
     assert "NOW" in done.stdout
     assert not any(tag in done.stdout for tag in ("NEEDED", "RPATH", "RUNPATH"))
-
-
-def test_upstream_loads_it_too():
-    plain = tvm_ffi.load_module(str(build(ADD, functions={"add": Launch(grid=1, block=1)})))
-    assert plain.get_function_doc("add") == "Add one."
-    with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got int"):
-        plain.add(1, 2, 3)
 
 
 def test_a_library_of_upstreams_is_a_module_without_types(tmp_path):

@@ -1,6 +1,5 @@
 """`prebuild`: many requests at once, the bad ones among them, progress, executors and how many workers there are."""
 
-import importlib.util
 import inspect
 import os
 import re
@@ -8,7 +7,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from pathlib import Path
 
 import pytest
-from builds import ARCH, build, kernel, load, run_python
+from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload.prebuilding import requests
@@ -21,13 +20,6 @@ def request(name: str, **options) -> dict:
 
 def states(done) -> list[str]:
     return [outcome.state for outcome in done.outcomes]
-
-
-def test_no_module_can_take_the_place_of_the_function():
-    """A module `jitload.prebuild` would replace the function as soon as somebody imports it."""
-    assert importlib.util.find_spec("jitload.prebuild") is None
-    code = "import jitload.prebuilding.worker, jitload; print(jitload.prebuild([]))"
-    assert run_python(code).stdout.startswith("0 built, 0 reused, 0 failed")
 
 
 # ---- what comes out --------------------------------------------------------------------------------------------
@@ -138,20 +130,6 @@ def test_what_is_no_architecture_and_no_name_costs_that_request_alone(cache):
     assert done.failed[0].error == "arch= must be a str such as 'sm_90a', or several, got NoneType"
     assert done.failed[2].name == "a?b" + "x" * 76 + "…"
     assert len(str(done).splitlines()) == 5
-
-
-def test_files_and_cpp_by_hand_are_requests_too(cache, tmp_path):
-    (tmp_path / "scale.cu").write_text(kernel("scale"))
-    by_hand = "int64_t twice(int64_t x) { return 2 * x; }"
-    done = jitload.prebuild(
-        [
-            {"name": "files", "sources": str(tmp_path / "scale.cu"), "arch": ARCH},
-            {"name": "hand", "cpp_sources": by_hand, "functions": "twice"},
-        ],
-        progress=False,
-    )
-    assert states(done) == ["built", "built"], str(done)
-    assert jitload.load_inline("hand", cpp_sources=by_hand, functions="twice").twice(21) == 42
 
 
 def test_two_equal_requests_are_one_build(cache):

@@ -176,6 +176,9 @@ def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
     assert words in err
 
 
+CONTENTS = {"json.py": "REQUESTS = []\n", "deep.json": "[" * 100_000}
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -183,26 +186,18 @@ def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
         ("nowhere.json", "nowhere.json cannot be read: "),
         ("no_such_module", "no_such_module: the module no_such_module cannot be imported"),
         ("a b/$(x)", "'a b/$(x)' names no requests: pass kernels.py, kernels.toml, kernels.json or a.module"),
+        ("json.py", "'json' is also another module ("),
+        ("deep.json", "deep.json cannot be read"),
     ],
 )
-def test_a_target_that_is_nowhere(cache, capsys, target, words):
+@pytest.mark.usefixtures("cache")
+def test_a_target_without_requests_is_refused(capsys, tmp_path, monkeypatch, target, words):
+    monkeypatch.chdir(tmp_path)
+    for name, content in CONTENTS.items():
+        (tmp_path / name).write_text(content)
     code, _, err = run(capsys, target)
     assert code == 1
     assert words in err
-
-
-def test_a_file_named_like_a_module_that_is_there_already(cache, capsys, tmp_path):
-    (tmp_path / "json.py").write_text("REQUESTS = []\n")
-    code, _, err = run(capsys, str(tmp_path / "json.py"))
-    assert code == 1
-    assert "'json' is also another module (" in err
-
-
-def test_json_that_nests_too_deep(cache, capsys, tmp_path):
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    code, _, err = run(capsys, str(tmp_path / "deep.json"))
-    assert code == 1
-    assert "deep.json cannot be read" in err
 
 
 # ---- what is shipped -------------------------------------------------------------------------------------------
