@@ -199,26 +199,26 @@ def test_bundles_are_looked_for_once_and_remembered(tier, monkeypatch, tmp_path)
     local = tier("local")
     search = (str(site),)
     scans = []
-    real = tiers._declared_bundles
-    monkeypatch.setattr(tiers, "_declared_bundles", lambda site_dirs: scans.append(site_dirs) or real(site_dirs))
+    real = tiers._declared_in
+    monkeypatch.setattr(tiers, "_declared_in", lambda site_dir: scans.append(site_dir) or real(site_dir))
     monkeypatch.syspath_prepend(site)
-
-    def search_anew() -> None:
-        tiers._find_bundles.cache_clear()  # as another process does
-        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
-
     for _ in range(2):
-        search_anew()
-    assert scans == [[str(site)]]
+        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    assert list(local.iterdir()) == []  # a hit writes nothing
+    tiers.remember_bundles(local)
+    tiers._find_bundles.cache_clear()  # as another process does
+    assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    assert scans == [str(site)]
     (memory,) = (local / ".tools").iterdir()
     for text in ("", "[]", '{"a": 1}', "[" * 100_000):
         memory.write_text(text)
-        search_anew()
+        tiers._find_bundles.cache_clear()
+        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
     scans.clear()
     (site / "other-1.0.dist-info").mkdir()
-    search_anew()
-    assert scans == [[str(site)]]
-    assert list((local / ".tools").iterdir()) == [memory]
+    tiers._find_bundles.cache_clear()
+    tiers._find_bundles(search, local)
+    assert scans == [str(site)]
 
 
 # ---- a remote store in messages --------------------------------------------------------------------------------

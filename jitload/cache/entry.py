@@ -29,7 +29,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +93,28 @@ def open_cache(settings: Settings) -> Path:
 def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
     """Return the directory of the entries for a key. If `digest` is not empty, use it in place of the key's digest."""
     return cache_dir / f"{key.name}-{digest or key.digest}"
+
+
+def find_in_dir(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool
+) -> Entry | None:
+    """Return the entry for a key in one cache directory, or None.
+
+    If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
+    """
+    find = functools.partial(
+        find_entry, cache_dir, key, settings, is_read_only=is_read_only, needs_library=needs_library
+    )
+    if entry := find():
+        return entry
+    if not key.unknown_parts:
+        return None
+    from jitload.cache.matching import matching_digests
+
+    for digest in matching_digests(cache_dir, key, settings):
+        if entry := find(digest=digest):
+            return entry
+    return None
 
 
 def find_entry(  # noqa: PLR0913  which entries count
@@ -426,34 +448,17 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
         raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
 
 
-def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
-    """Return a (path, status) pair for each existing directory on a path.
-
-    If the path contains links, the directories of their targets are included.
-    """
-    directories: list[tuple[str, os.stat_result]] = []
-    end = path.find("/", 1)
-    while True:
-        prefix = path[:end] if end > 0 else path
-        try:
-            status = os.lstat(prefix)
-        except OSError:  # the path does not exist, or this user may not search a directory on it
-            break
-        if stat.S_ISLNK(status.st_mode):
-            return _resolved_directories_above(path)
-        directories.append((prefix, status))
-        if end < 0:
-            break
-        end = path.find("/", end + 1)
-    return [("/", os.stat("/")), *directories]
+def _directories_above(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield a (path, status) pair for each existing directory on a path, and on the path to which its links lead."""
+    parts = [(text, end) for text in dict.fromkeys((path, os.path.realpath(path))) for end in _ends(text)]
+    for directory in dict.fromkeys(text[:end] for text, end in parts):
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            yield directory, os.stat(directory)
 
 
-def _resolved_directories_above(path: str) -> list[tuple[str, os.stat_result]]:
-    existing = Path(path)
-    while not existing.exists():
-        existing = existing.parent
-    directories = dict.fromkeys((existing, *existing.parents, *existing.resolve().parents))
-    return [(str(directory), directory.stat()) for directory in directories]
+def _ends(path: str) -> list[int]:
+    """Return where the names of a path end: after its root, before each further slash, and at its end."""
+    return [1, *(number for number, letter in enumerate(path) if number and letter == "/"), len(path)]
 
 
 def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:

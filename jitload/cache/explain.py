@@ -13,7 +13,7 @@ from jitload.cache.entry import newest_first, read_manifest, resolve_dir
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, names_in
 from jitload.cache.matching import differing_parts, dirs_of_keys, newest_manifest
-from jitload.cache.remote import can_list, hide_credentials, last_failure
+from jitload.cache.remote import hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
 from jitload.errors import CacheError, ToolchainError
 from jitload.settings import Settings
@@ -81,7 +81,7 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     The message says how the most similar entry differs.
     """
     searched = _searched_dirs(cache_dir, key, settings)
-    store, store_problem = hide_credentials(settings.remote), _store_problem(cache_dir, key, settings)
+    store, store_problem = hide_credentials(settings.remote), last_failure(cache_dir, settings)
     other_tiers = [
         *(str(directory) for directory, _ in searched[1:]),
         *([store] if store and not store_problem else []),
@@ -91,23 +91,12 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     nearest = _nearest_key(searched, settings)
     lines += [f"    {line}" for line in (_reasons(nearest) if nearest else ["There is no entry of that name."])]
     if store_problem:
-        lines.append(f"    The remote cache {store} {store_problem}")
+        lines.append(f"    The remote cache {store} is not used for a minute: {store_problem}")
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
         lines.append(f"    This machine lacks tools, so these parts of the key are not compared: {labels}.")
     lines.append("    Build it in advance with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack.")
     return "\n".join(lines)
-
-
-def _store_problem(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return why the remote store has not said whether it has a key. Return "" if it has, or if there is no store."""
-    if not settings.remote:
-        return ""
-    if problem := last_failure(cache_dir, settings):
-        return f"is not used for a minute: {problem}"
-    if key.unknown_parts and not can_list(settings):
-        return "was not asked, because it has no list() and finds an entry only by its complete key."
-    return ""
 
 
 def raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, problem: ToolchainError) -> NoReturn:

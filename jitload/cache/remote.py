@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from jitload.cache.entry import Entry, key_dir_of, private_cache_dir
+from jitload.cache.entry import Entry, find_in_dir, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
@@ -38,7 +38,6 @@ _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
 _failures: dict[str, tuple[float, str]] = {}  # address -> when the store may be asked again, and why it failed
 Answer = TypeVar("Answer")
-FindEntry = Callable[[Path], Entry | None]
 
 
 class RemoteStore(Protocol):
@@ -76,31 +75,25 @@ def _failure_file(cache_dir: Path, settings: Settings) -> Path:
     return cache_dir / ".tools" / f"remote-{hashlib.sha256(settings.remote.encode()).hexdigest()[:16]}"
 
 
-def can_list(settings: Settings) -> bool:
-    """Return whether the remote store can list its keys, so that it can be used without the tools of a key."""
-    return "://" in settings.remote or hasattr(_import_store(settings.remote), "list")
-
-
-def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEntry) -> Entry | None:
+def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool) -> Entry | None:
     """Copy an entry for a key from the remote store to the local cache. Return it, or None if the store has none.
-
-    `find` returns the entry in a cache directory, or None.
 
     If the key has unknown parts, the archives of other tools are tried one after another. If several processes of this
     machine need the entry, one process copies it and the others wait.
     """
     local_dir = _writable(cache_dir)
+    find = functools.partial(find_in_dir, local_dir, key, settings, needs_library=needs_library)
     with hold_lock(
         local_dir / LOCKS_DIR / f"{key.digest}-fetch",
         f"{key.name!r} from {hide_credentials(settings.remote)}",
         verb="fetches",
     ):
-        if entry := find(local_dir):
+        if entry := find():
             return entry
         for digest in _digests_to_fetch(local_dir, key, settings):
             data = _ask(local_dir, settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
             is_new = data is not None and _unpack(local_dir, data, key._replace(digest=digest), settings)
-            if is_new and (entry := find(local_dir)):
+            if is_new and (entry := find()):
                 return entry
     return None
 
@@ -116,7 +109,10 @@ def _digests_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Seq
 
 
 def _list(store: Any, prefix: str) -> list[str]:
-    return [str(name) for name in store.list(prefix)] if hasattr(store, "list") else []
+    if not hasattr(store, "list"):
+        _log.warning("the remote cache has no list(), so it is not used where tools are missing")
+        return []
+    return [str(name) for name in store.list(prefix)]
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
@@ -134,7 +130,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 @contextmanager
-def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEntry) -> Iterator[Entry | None]:
+def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool) -> Iterator[Entry | None]:
     """Yield None if this host is to build the entry for a key, or the entry that another host has built meanwhile.
 
     The claim is an object in the store, which is emptied after the block. If its host dies, it expires.
@@ -147,7 +143,7 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEn
             _log.info("another host builds %s", key.name)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        if entry := fetch_entry(cache_dir, key, settings, find):
+        if entry := fetch_entry(cache_dir, key, settings, needs_library=needs_library):
             yield entry
             return
     try:

@@ -9,26 +9,31 @@ A bundle is a cache inside an installed package. The package declares it as an e
     my_package = "my_package.kernels"
 
 The directory `my_package/kernels` is a cache that `jitload prebuild --bundle` fills. To find the bundle, the package is
-not imported.
+not imported. `importlib.metadata` would find the entry points, too, but importing `importlib.metadata` takes too long
+for a cache hit.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
+from jitload.cache.entry import Entry, check_cache_dir, find_in_dir, resolve_dir
 from jitload.cache.key import TOOL_PARTS, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
 from jitload.toolchain.private_files import load_json, save_json
 
-_GROUP = "jitload.bundles"
+_ENTRY_POINT_GROUP = "jitload.bundles"
+_METADATA_SUFFIXES = (".dist-info", ".egg-info")
+_BUNDLES_FILE = ".tools/bundles"
+_MAX_REMEMBERED_DIRS = 200
+_Row = tuple[int, tuple[str, ...]]  # a directory's modification time (ns), and the bundles that its packages declare
+_unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool = False) -> Entry | None:
@@ -60,30 +65,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     if not is_rebuild and settings.remote:
         from jitload.cache.remote import fetch_entry
 
-        find = functools.partial(find_in_dir, key=key, settings=settings, needs_library=needs_library)
-        return fetch_entry(cache_dir, key, settings, find)
-    return None
-
-
-def find_in_dir(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool
-) -> Entry | None:
-    """Return the entry for a key in one cache directory, or None.
-
-    If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
-    """
-    find = functools.partial(
-        find_entry, cache_dir, key, settings, is_read_only=is_read_only, needs_library=needs_library
-    )
-    if entry := find():
-        return entry
-    if not key.unknown_parts:
-        return None
-    from jitload.cache.matching import matching_digests
-
-    for digest in matching_digests(cache_dir, key, settings):
-        if entry := find(digest=digest):
-            return entry
+        return fetch_entry(cache_dir, key, settings, needs_library=needs_library)
     return None
 
 
@@ -95,8 +77,7 @@ def claim_build(
         return nullcontext()
     from jitload.cache import remote
 
-    find = functools.partial(find_in_dir, key=key, settings=settings, needs_library=needs_library)
-    return remote.claim_build(cache_dir, key, settings, find)
+    return remote.claim_build(cache_dir, key, settings, needs_library=needs_library)
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
@@ -145,40 +126,64 @@ def bundle_key(key: CacheKey) -> CacheKey:
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
     """Return the directories of the bundles (caches in installed packages) that packages on `sys.path` declare.
 
-    The packages' metadata is read only if a directory of `sys.path` has changed since the last search. The result of a
-    search is kept in a small file in `cache_dir`, and in memory.
+    The results of earlier searches are read from `cache_dir`. The return value is cached.
     """
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
+    """Return the bundles. Read package metadata only in directories that changed since their bundles were recorded."""
+    remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
+    current: dict[str, _Row] = {}
     # Relative paths in `sys.path` are skipped, because packages are not installed in the working directory.
-    directories = [path for path in dict.fromkeys(search_path) if os.path.isabs(path) and os.path.isdir(path)]
-    state = [[path, os.stat(path).st_mtime_ns] for path in directories]
-    memory = cache_dir / ".tools" / f"bundles-{hashlib.sha256(repr(directories).encode()).hexdigest()[:16]}"
-    names = None
-    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        known_state, names = load_json(memory)
-        names = [str(name) for name in names] if known_state == state else None
-    if names is None:
-        names = _declared_bundles(directories)
-        save_json(memory, (state, names))
+    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):
+        with suppress(OSError):
+            mtime_ns = os.stat(directory).st_mtime_ns
+            row = remembered.get(directory)
+            current[directory] = row if row and row[0] == mtime_ns else (mtime_ns, _declared_in(directory))
+    if not current.items() <= remembered.items():
+        _unwritten[cache_dir] = {**remembered, **current}
+    names = dict.fromkeys(name for _, declared in current.values() for name in declared)
     return tuple(bundle for name in names if (bundle := _bundle_dir(name)))
 
 
-def _declared_bundles(directories: list[str]) -> list[str]:
-    """Return the values of the entry points of bundles in directories of packages."""
-    from importlib.metadata import distributions  # takes too long for a hit, but tvm-ffi imports it, too
+def remember_bundles(cache_dir: Path) -> None:
+    """Record the found bundles in the cache. This is done after a build, because a cache hit writes nothing."""
+    if rows := _unwritten.pop(cache_dir, None):
+        save_json(cache_dir / _BUNDLES_FILE, dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:]))
 
-    names: dict[str, None] = {}
-    for distribution in distributions(path=directories):
-        try:
-            names.update(dict.fromkeys(point.value for point in distribution.entry_points.select(group=_GROUP)))
-        except Exception as error:  # noqa: BLE001  whatever the parser raises for an invalid file
-            site = distribution.locate_file("")
-            warn_once(f"a package in {site} has no readable entry points ({error}); its bundle is skipped")
-    return list(names)
+
+def _recall_bundles(memory: Path) -> dict[str, _Row]:
+    """Return the rows that `remember_bundles` wrote, by directory, or {} if the file cannot be read."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        rows = load_json(memory).items()
+        return {directory: (mtime_ns, tuple(map(str, names))) for directory, (mtime_ns, names) in rows}
+    return {}
+
+
+def _declared_in(directory: str) -> tuple[str, ...]:
+    names: list[str] = []
+    with suppress(OSError):
+        for metadata in sorted(name for name in os.listdir(directory) if name.endswith(_METADATA_SUFFIXES)):
+            path = Path(directory, metadata, "entry_points.txt")
+            with suppress(OSError, ValueError):
+                names += _parse_entry_points(path, path.read_text(encoding="utf-8"))
+    return tuple(names)
+
+
+def _parse_entry_points(path: Path, text: str) -> list[str]:
+    if _ENTRY_POINT_GROUP not in text:
+        return []
+    from configparser import ConfigParser, Error
+
+    parser = ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+        return list(parser[_ENTRY_POINT_GROUP].values())
+    except (Error, KeyError) as error:
+        warn_once(f"{path} has no readable entry points ({error}); its bundle is skipped")
+        return []
 
 
 def _bundle_dir(name: str) -> Path | None:
@@ -194,5 +199,7 @@ def _bundle_dir(name: str) -> Path | None:
         for root in (spec.submodule_search_locations if spec else None) or ():
             if (directory := Path(root, *rest).absolute()).is_dir():
                 return directory
-    warn_once(f"the bundle {name!r}, an entry point of {_GROUP}, is not a directory of a package; it is skipped")
+    warn_once(
+        f"the bundle {name!r}, an entry point of {_ENTRY_POINT_GROUP}, is not a directory of a package; it is skipped"
+    )
     return None
