@@ -8,7 +8,6 @@ from support.headers import OPTIMIZED
 
 import jitload
 from jitload import Launch
-from jitload.errors import CompileError
 
 SPINS = {
     "add": "while (atomicAdd(x + 1, 0) == 0);",
@@ -219,24 +218,68 @@ def test_a_barrier_that_can_never_complete(meeting):
 
 
 STEPS = """
-template <int N> __device__ void sum_warp(volatile int* s, int i) { /* as in code
-  from before Volta */
-  if (N >= 64) s[i] += s[i + 32];%s
-  if (N >= 32) s[i] += s[i + 16];
+#define STEP(d) if (lane >= d) s[i] += s[i - d]
+template <class T> __device__ void sum_warp(volatile T* s, int i) { /* as in code from before Volta */
+  for (int distance = 32; distance > 0; distance >>= 1) s[i] += s[i + distance];
 }
-extern "C" __global__ void k(int* x) {
+__device__ int scan_warp(volatile int* s, int i) {
+  const int lane = i % 32;
+  STEP(1); STEP(2); STEP(4); STEP(8); STEP(16);
+  return lane > 0 ? s[i - 1] : 0;
+}
+extern "C" __global__ void sum(int* x) {
   __shared__ int s[64];
   s[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
-  if (threadIdx.x < 32) sum_warp<64>(s, threadIdx.x);
+  if (threadIdx.x < 32) sum_warp(s, threadIdx.x);
   x[threadIdx.x] = s[threadIdx.x];
+}
+extern "C" __global__ void scan(int* x) {
+  extern __shared__ int s[];
+  volatile int* v = s;
+  v[threadIdx.x] = x[threadIdx.x];
+  x[threadIdx.x] = scan_warp(s, threadIdx.x);
+}
+extern "C" __global__ void sum_global(int* x) {
+  volatile int* v = x;
+  if (threadIdx.x < 32) sum_warp(v, threadIdx.x);
+}
+extern "C" __global__ void leader(int* x, int is_synchronized) {
+  __shared__ volatile int s[2];
+  if (threadIdx.x % 32 == 5) s[threadIdx.x / 32] = x[threadIdx.x];
+  if (is_synchronized) __syncwarp();
+  x[threadIdx.x] = s[threadIdx.x / 32];
+}
+extern "C" __global__ void locked(int* x) {
+  __shared__ volatile int count;
+  __shared__ int lock;
+  if (threadIdx.x == 0) count = lock = 0;
+  __syncthreads();
+  for (bool is_done = false; !is_done;) {
+    if (atomicCAS(&lock, 0, 1) != 0) continue;
+    count = count + 1;
+    __threadfence_block();
+    atomicExch(&lock, 0);
+    is_done = true;
+  }
+  __syncthreads();
+  x[threadIdx.x] = count;
 }"""
 
 
-def test_lanes_that_must_run_in_step_are_refused():
-    with pytest.raises(CompileError, match=r"steps\.cu:5: GPU only: lanes of a warp .* write __syncwarp\(\) .* of s\n"):
-        jitload.load_inline("steps", cuda_sources=STEPS % "", arch="cpu")
-    mod = jitload.load_inline("steps", cuda_sources=STEPS % " __syncwarp();", arch="cpu")
-    x = torch.ones(64, dtype=torch.int32)
-    mod.k[1, 64](x)
-    assert x[0] == 4
+@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}, {"sanitize": "race"}, {"debug": True}], ids=str)
+def test_lanes_run_in_step_at_volatile_accesses(options):
+    mod = jitload.load_inline("steps", cuda_sources=STEPS, arch="cpu", gpu_check=False, **options)
+    start = torch.arange(64, dtype=torch.int32)
+    mod.sum[1, 64](x := start.clone())
+    assert x[0] == 2016
+    mod.sum_global[1, 64](x := start.clone())
+    assert x[0] == 2016
+    mod.scan[1, 64, 256](x := start.clone())
+    assert torch.equal(x.view(2, 32), start.view(2, 32).cumsum(1, dtype=torch.int32) - start.view(2, 32))
+    mod.leader[1, 64](x := start.clone(), 1)
+    assert torch.equal(x.view(2, 32), start.view(2, 32)[:, 5:6].expand(2, 32))
+    mod.locked[1, 64](x)
+    assert (x == 64).all()
+    with pytest.raises(RuntimeError, match=r"write to a volatile .*thread \(0, 0, 0\).* reads, in an unknown order.*"):
+        mod.leader[1, 64](x, 0)

@@ -31,15 +31,14 @@ from jitload.cpu.text import (
     cpu_text,
     explain,
     find_lost_branch,
-    find_warp_step,
     gpu_header,
     gpu_include_lines,
     gpu_only_error,
     has_ptx,
-    may_spin,
     taken_names,
     without_table_errors,
 )
+from jitload.cpu.waiting import TSAN_PARAMS, waiting_flags
 from jitload.cuda.headers import LIBRARIES
 from jitload.errors import CompileError, ToolchainError
 from jitload.kernels.compilation import no_such_kernel
@@ -66,10 +65,7 @@ _FLAGS = (
     "-fno-trapping-math", "-w", "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fno-canonical-system-headers",
     "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# Options for kernels whose threads may wait in a loop without a barrier: each basic block may switch to another thread.
-_PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 _COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
-_TSAN_PARAMS = ("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
 # With these options, compiled code calls a function of sanitize.cc before each access to memory. That file knows
 # which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
@@ -77,7 +73,7 @@ _SANITIZER_FLAGS = {
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
         "--param=asan-globals=0", *_COPIES, "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
     ),
-    "race": ("-fno-sanitize=kernel-address", "-fsanitize=thread", *_TSAN_PARAMS, *_COPIES),
+    "race": ("-fno-sanitize=kernel-address", "-fsanitize=thread", *TSAN_PARAMS, *_COPIES),
     "undefined": (
         "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
@@ -254,7 +250,7 @@ class _Compilation:
         self._toolchain = toolchain
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
-        self._is_preemptive = may_spin(text for _, text in source.pieces)
+        self._waiting_flags = waiting_flags(source.piece_texts, source.instrumentation.sanitizers)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
@@ -343,8 +339,10 @@ class _Compilation:
         self.expressions = expressions
         self._compile(self.output, "-c", expressions=expressions)
         headers = self._read_headers()
-        if not self._is_preemptive and may_spin(text for _, text in headers):
-            self._is_preemptive = True
+        texts = [*self._source.piece_texts, *(text for _, text in headers)]
+        flags = waiting_flags(texts, self._source.instrumentation.sanitizers)
+        if flags != self._waiting_flags:
+            self._waiting_flags = flags
             return self._run(expressions)
         self._refuse_gpu_headers(headers)
         return ObjectFile((self._work_dir / self.output).read_bytes())
@@ -353,8 +351,7 @@ class _Compilation:
         text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else (), self._overloads)
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
-        preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
-        command = (*self._command, *preemptive, *options, "cpu.cc", "-o", output)
+        command = (*self._command, *self._waiting_flags, *options, "cpu.cc", "-o", output)
         write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
         try:
             run_ninja(self._ninja, self._work_dir, name=self._source.name)
@@ -452,7 +449,7 @@ def _refuse_gpu_code(name: str, texts: Sequence[tuple[str, str]], toolchain: Cud
                 f"{label} uses {macro[0]}, the release of CUDA, and CUDA is not installed here. Install its headers: "
                 "pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
             )
-        if lost := find_lost_branch(label, text) or find_warp_step(label, text):
+        if lost := find_lost_branch(label, text):
             raise gpu_only_error(name, lost.file, lost.line, lost.message.removeprefix("GPU only: "))
 
 

@@ -13,7 +13,7 @@ from itertools import dropwhile, pairwise
 from pathlib import Path
 
 from jitload.cpptext.declarations import find_declarator
-from jitload.cpptext.lexer import Token, code_tokens, strip_comments
+from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, Macros, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.cuda.messages import missing_header_hint, type_hint
@@ -64,8 +64,6 @@ _BOUNDS_BEFORE_GLOBAL = re.compile(
     r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
 )
 _INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
-# Words in the code of a thread that may read memory in a loop until another thread changes it.
-_SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
 def cpu_text(
@@ -178,11 +176,6 @@ def without_table_errors(log: str) -> str:
         elif not is_dropped:
             kept.append(line)
     return "".join([*kept, *heading])
-
-
-def may_spin(texts: Iterable[str]) -> bool:
-    """Return whether a thread may wait for another thread by reading memory in a loop, without a barrier."""
-    return any(_SPIN_WORDS.search(strip_comments(text)) for text in texts)
 
 
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -366,6 +359,8 @@ def explain(error: CompileError) -> CompileError:
 
 
 def _hint(log: str) -> str:
+    if "tsan-distinguish-volatile" in log:
+        return "Kernels with volatile variables need g++ 11 or newer."
     if missing := re.search(r"fatal error: (\S+): No such file or directory", log):
         return missing_header_hint(missing[1], "g++")
     if re.search(
@@ -449,31 +444,3 @@ def _is_same_on_gpus(conditional: Conditional) -> bool:
 
 def _arch_macros(arch: int | None) -> Macros:
     return Macros({"__CUDA_ARCH__": None if arch is None else str(arch)}, ["-include"])  # others may be defined
-
-
-# ---- warps that run in step ----------------------------------------------------------------------------------------
-
-# Matches the declaration of a volatile array or pointer.
-_VOLATILE = re.compile(r"\bvolatile\b[\w\s:<>]{0,80}?[\s*]\s*(?:__restrict__\s+)?(\w+)\s*[,)=\[;]")
-# Matches what may stand between two statements that lanes execute one directly after the other.
-_BETWEEN_STEPS = re.compile(r"[\s{}]*(?:(?:else\s+)?if\s*(?:constexpr\s*)?\([^;{}]*\)[\s{]*)?")
-
-
-def find_warp_step(label: str, text: str) -> Diagnostic | None:
-    """Return an error about the first statements that need the lanes of a warp to run in step, or None.
-
-    Code from before Volta has a series of statements such as `s[i] += s[i + 16];` with a volatile `s` and without
-    `__syncwarp()`. On the CPU, one lane would execute the whole series before the next one.
-    """
-    if "volatile" not in text or "JITLOAD_CPU" in text:
-        return None
-    code = strip_comments(text)
-    for name in dict.fromkeys(_VOLATILE.findall(code)):
-        element = rf"\b{name}\s*\["
-        step = rf"{element}(?!\d+\])[^\[\];]{{1,80}}\]\s*[-+*|&^]?=(?!=)[^;{{}}]{{0,200}}?{element}[^;{{}}]{{0,200}};"
-        for first, second in pairwise(re.finditer(step, code)):
-            if _BETWEEN_STEPS.fullmatch(code, first.end(), second.start()):
-                line = text.count("\n", 0, max(text.find(second[0], text.find(first[0])), 0)) + 1
-                message = f"lanes of a warp that run in step; write __syncwarp() after each read and write of {name}"
-                return Diagnostic(file=label, line=line, severity="error", message=_MARK + message)
-    return None

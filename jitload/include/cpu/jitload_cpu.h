@@ -168,11 +168,33 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
 #ifdef JITLOAD_CPU_PREEMPT
 /* The compiler calls this function in every basic block. After a number of calls, another thread of the block gets its
  * turn, so that a loop may wait for what another thread writes. */
-extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
+extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline, used)) void __sanitizer_cov_trace_pc() {
   const int __jitload_left = __jitload_countdown - 1;
   __JITLOAD_SET_COUNTDOWN(__jitload_left);
   if (__jitload_left <= 0) __jitload_yield();
 }
+#endif
+
+#ifdef JITLOAD_CPU_STEPS
+/* The compiler calls functions before each access to memory, which let lanes run in step, and in place of atomics. */
+#define JITLOAD_HOOK \
+  extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline, used, visibility("hidden")))
+#ifdef JITLOAD_CPU_CHECKS
+#define JITLOAD_ACCESS(p, size, is_write) jitload_cpu_check(p, size, is_write, __builtin_return_address(0))
+#else
+#define JITLOAD_ACCESS(p, size, is_write) ((void)0)
+#endif
+#define JITLOAD_RARE_ACCESS(p, size, is_write) JITLOAD_ACCESS(p, size, is_write)
+#define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                                              \
+  JITLOAD_ACCESS(p, size, is_write);                                                            \
+  __JITLOAD_SET_COUNTDOWN(4096);                                                                \
+  __JITLOAD_KEEP_THREAD_INDEX(                                                                  \
+      jitload_cpu_step(jitload_cpu_current_worker, p, is_write, __builtin_return_address(0)))
+#define JITLOAD_ATOMIC_ACCESS(p, size, is_write) \
+  JITLOAD_ACCESS(p, size, is_write);             \
+  jitload_cpu_atomic(jitload_cpu_current_worker)
+JITLOAD_HOOK void __tsan_init() {}
+#include <jitload/accesses.h>
 #endif
 
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site site) {

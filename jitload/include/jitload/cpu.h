@@ -74,6 +74,18 @@ uint32_t jitload_cpu_active(uint64_t site);
 /* Store a number where sanitize="race" does not see it. */
 void jitload_cpu_store(void* variable, uint32_t value);
 
+/* Let the other lanes of the warp run up to their accesses to volatile variables. A kernel calls this before its access.
+ * `code` is the access's place in the code. */
+void jitload_cpu_step(struct jitload_cpu_worker* worker, const void* address, int is_write, const void* code);
+
+/* Note an atomic operation of this thread, which may order it with other lanes. */
+void jitload_cpu_atomic(struct jitload_cpu_worker* worker);
+
+#ifdef JITLOAD_CPU_CHECKS
+/* Check that an access is valid, with sanitize="address". */
+void jitload_cpu_check(const void* memory, size_t size, int is_write, const void* code);
+#endif
+
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "races.h"
+#include "steps.h"
 #include "worker.h"
 
 namespace {
@@ -123,6 +124,7 @@ void open_barrier(Worker* worker) {
   worker->arrived = 0;
   worker->generation ^= 1;
   if (kWatches) order_block(worker);
+  step_block(worker);
   worker->idle = 0;
 }
 
@@ -172,10 +174,12 @@ void start_loop() {
 void release(Worker* worker) {
   free(worker->fibers);
   free(worker->warps);
+  free(worker->steps);
   if (worker->stacks != NULL) munmap(worker->stacks, worker->capacity * kStack);
   __atomic_fetch_sub(&split_guards, worker->guards, __ATOMIC_RELAXED);
   worker->fibers = NULL;
   worker->warps = NULL;
+  worker->steps = NULL;
   worker->stacks = NULL;
   worker->capacity = worker->guards = 0;
 }
@@ -251,6 +255,7 @@ void prepare_fibers(Worker* worker) {
   worker->idle = 0;
   worker->true_predicates = 0;
   if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
+  step_block(worker);
 }
 
 void run_fibers(Worker* worker) {
@@ -329,6 +334,7 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
     if (!exchange->is_complete && (mask & warp->live & ~exchange->arrived) == 0) {
       exchange->is_complete = true;
       if (kWatches) order_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
+      step_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
       worker->idle = 0;
     }
     return exchange->is_complete;
@@ -350,6 +356,7 @@ extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
     barrier->generation ^= 1;
     worker->idle = 0;
     if (kWatches) order_tile(worker, fiber->number / size * size, size);
+    for (uint32_t i = 0; i < size; i += kWarp) step_lanes(worker, fiber->number / size * size + i, ~0u);
     return;
   }
   const uint32_t generation = barrier->generation;
@@ -378,4 +385,20 @@ extern "C" void jitload_cpu_yield(void) {
     sched_yield();
   }
   switch_to(worker, worker->current->next);
+}
+
+extern "C" void jitload_cpu_step(Worker* worker, const void* address, int is_write, const void* code) {
+  if (worker == NULL || !worker->is_in_fibers) return;
+  const uintptr_t stacks = (uintptr_t)worker->stacks;
+  if (contains({stacks, stacks + worker->capacity * kStack}, (uintptr_t)address)) return;
+  Steps* steps = worker->steps == NULL ? begin_steps(worker) : worker->steps;
+  const bool is_shared = contains(steps->shared, (uintptr_t)address);
+  const uint32_t step = is_shared ? add_step(worker, code) : 0;
+  worker->idle = 0;
+  switch_to(worker, worker->current->next);
+  if (is_shared) check_step(worker, (uintptr_t)address, is_write, step, code);
+}
+
+extern "C" void jitload_cpu_atomic(Worker* worker) {
+  if (worker != NULL && worker->steps != NULL) step_lanes(worker, worker->current->number, 1);
 }

@@ -337,63 +337,14 @@ __attribute__((noinline)) void watch_rare_access(const void* memory, size_t size
 
 /* ---- what g++'s -fsanitize=thread calls ----------------------------------------------------------------------------- */
 
-#define JITLOAD_HOOK_ extern "C" __attribute__((visibility("hidden")))
+#define JITLOAD_HOOK extern "C" __attribute__((visibility("hidden")))
 #define JITLOAD_HERE_ __builtin_return_address(0)
-#define JITLOAD_ACCESSES_(size)                                                                                    \
-  JITLOAD_HOOK_ void __tsan_read##size(void* p) { watch_access(p, size, kRead, JITLOAD_HERE_); }                   \
-  JITLOAD_HOOK_ void __tsan_write##size(void* p) { watch_access(p, size, kWrite, JITLOAD_HERE_); }                 \
-  JITLOAD_HOOK_ void __tsan_unaligned_read##size(void* p) { watch_rare_access(p, size, kRead, JITLOAD_HERE_); }         \
-  JITLOAD_HOOK_ void __tsan_unaligned_write##size(void* p) { watch_rare_access(p, size, kWrite, JITLOAD_HERE_); }       \
-  JITLOAD_HOOK_ void __tsan_volatile_read##size(void* p) { watch_rare_access(p, size, kAtomicRead, JITLOAD_HERE_); }    \
-  JITLOAD_HOOK_ void __tsan_volatile_write##size(void* p) { watch_rare_access(p, size, kAtomic, JITLOAD_HERE_); }       \
-  JITLOAD_HOOK_ void __tsan_unaligned_volatile_read##size(void* p) { watch_rare_access(p, size, kAtomicRead, JITLOAD_HERE_); } \
-  JITLOAD_HOOK_ void __tsan_unaligned_volatile_write##size(void* p) { watch_rare_access(p, size, kAtomic, JITLOAD_HERE_); }
-JITLOAD_ACCESSES_(1)
-JITLOAD_ACCESSES_(2)
-JITLOAD_ACCESSES_(4)
-JITLOAD_ACCESSES_(8)
-JITLOAD_ACCESSES_(16)
-JITLOAD_HOOK_ void __tsan_read_range(void* p, size_t size) { watch_rare_access(p, size, kRead, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_write_range(void* p, size_t size) { watch_rare_access(p, size, kWrite, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_vptr_update(void** p, void*) { watch_rare_access(p, 8, kWrite, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_vptr_read(void** p) { watch_rare_access(p, 8, kRead, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_func_entry(void*) {}
-JITLOAD_HOOK_ void __tsan_func_exit() {}
-JITLOAD_HOOK_ void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-JITLOAD_HOOK_ void __tsan_atomic_signal_fence(int) {}
-
-#define JITLOAD_FETCH_(bits, type, name)                                                       \
-  JITLOAD_HOOK_ type __tsan_atomic##bits##_fetch_##name(type* p, type v, int) {                \
-    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                     \
-    return __atomic_fetch_##name(p, v, __ATOMIC_SEQ_CST);                                      \
-  }
-#define JITLOAD_EXCHANGE_(bits, type, strength)                                                                      \
-  JITLOAD_HOOK_ int __tsan_atomic##bits##_compare_exchange_##strength(type* p, type* expected, type v, int, int) {   \
-    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                                           \
-    return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
-  }
-#define JITLOAD_ATOMICS_(bits, type)                                                                  \
-  JITLOAD_HOOK_ type __tsan_atomic##bits##_load(const type* p, int) {                                 \
-    watch_rare_access(p, sizeof(type), kAtomicRead, JITLOAD_HERE_);                                        \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                      \
-  }                                                                                                   \
-  JITLOAD_HOOK_ void __tsan_atomic##bits##_store(type* p, type v, int) {                              \
-    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
-    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                         \
-  }                                                                                                   \
-  JITLOAD_HOOK_ type __tsan_atomic##bits##_exchange(type* p, type v, int) {                           \
-    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
-    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                               \
-  }                                                                                                   \
-  JITLOAD_FETCH_(bits, type, add)                                                                     \
-  JITLOAD_FETCH_(bits, type, sub)                                                                     \
-  JITLOAD_FETCH_(bits, type, and)                                                                     \
-  JITLOAD_FETCH_(bits, type, or)                                                                      \
-  JITLOAD_FETCH_(bits, type, xor)                                                                     \
-  JITLOAD_FETCH_(bits, type, nand)                                                                    \
-  JITLOAD_EXCHANGE_(bits, type, strong)                                                               \
-  JITLOAD_EXCHANGE_(bits, type, weak)
-JITLOAD_ATOMICS_(8, uint8_t)
-JITLOAD_ATOMICS_(16, uint16_t)
-JITLOAD_ATOMICS_(32, uint32_t)
-JITLOAD_ATOMICS_(64, uint64_t)
+#define JITLOAD_ACCESS(p, size, is_write) watch_access(p, size, is_write ? kWrite : kRead, JITLOAD_HERE_)
+#define JITLOAD_RARE_ACCESS(p, size, is_write) watch_rare_access(p, size, is_write ? kWrite : kRead, JITLOAD_HERE_)
+#define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                              \
+  watch_rare_access(p, size, is_write ? kAtomic : kAtomicRead, JITLOAD_HERE_); \
+  jitload_cpu_step(jitload_cpu_current_worker, p, is_write, JITLOAD_HERE_)
+#define JITLOAD_ATOMIC_ACCESS(p, size, is_write)                                \
+  watch_rare_access(p, size, is_write ? kAtomic : kAtomicRead, JITLOAD_HERE_); \
+  jitload_cpu_atomic(jitload_cpu_current_worker)
+#include <jitload/accesses.h>

@@ -195,6 +195,9 @@ extern "C" void __asan_storeN_noabort(const void* address, size_t size) {
   check(address, size, true, __builtin_return_address(0));
 }
 extern "C" void __asan_handle_no_return() {}
+extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write, const void* code) {
+  check(memory, size, is_write, code);
+}
 
 #include "races.cc" /* as in run.cc */
 

@@ -141,6 +141,7 @@ constexpr uint32_t kBarrierCounts = 61;
 struct Launch;
 struct Order;
 struct Races;
+struct Steps;
 typedef struct jitload_cpu_worker Worker;
 
 /* Why a kernel switches to the scheduler. */
@@ -173,6 +174,7 @@ struct jitload_cpu_worker {
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
   struct Order* order; /* with sanitize="race" */
+  struct Steps* steps; /* of kernels with volatile variables */
   uint32_t* thread_index; /* the kernel's threadIdx, with sanitize="race" */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
