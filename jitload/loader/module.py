@@ -72,12 +72,14 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if (functions := self.__dict__.get("_jitload_torch")) is not None and hasattr(functions, name):
             function: TypedFunction = getattr(functions, name)
             return function
+        facts = self._jitload_facts()["functions"].get(name)
+        if facts is not None and "returns" not in facts:  # host functions are in libraries alone
+            return _typed(self, loader_function(self, "function")(facts["index"]), facts)
         try:
-            function = self._jitload_get(name, query_imports)
+            function = super().get_function(name, query_imports)
         except AttributeError:
             names = ", ".join(self) or _NO_FUNCTIONS
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
-        facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
             return _typed(self, function, facts)
         if name in self.__dict__.get("_jitload_documented", ()):
@@ -85,32 +87,20 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
-    def _jitload_get(self, name: str, query_imports: bool) -> tvm_ffi.Function:  # noqa: FBT001  tvm-ffi's argument
-        if not self.__dict__.get("_jitload_is_record"):
-            return super().get_function(name, query_imports)
-        if name not in self._jitload_facts()["functions"]:
-            raise AttributeError(name)
-        return loader_function(self, "function")(self._jitload_facts()["functions"][name]["index"])
-
     def get_function_doc(self, name: str, query_imports: bool = False) -> str | None:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return the docstring of a function, or None."""
-        if not self.__dict__.get("_jitload_is_record"):
-            return cast("str | None", super().get_function_doc(name, query_imports))
         facts = self._jitload_facts()["functions"].get(name)
-        return (facts["doc"] or None) if facts else None
+        return (facts["doc"] or None) if facts else cast("str | None", super().get_function_doc(name, query_imports))
 
     def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return the types of a function's arguments as tvm-ffi describes them, or None."""
-        if not self.__dict__.get("_jitload_is_record"):
-            return cast("dict[str, Any] | None", super().get_function_metadata(name, query_imports))
-        facts = self._jitload_facts()["functions"].get(name)
-        return json.loads(loader_function(self, "metadata")(facts["index"])) if facts else None
+        if facts := self._jitload_facts()["functions"].get(name):
+            return cast("dict[str, Any]", json.loads(loader_function(self, "metadata")(facts["index"])))
+        return cast("dict[str, Any] | None", super().get_function_metadata(name, query_imports))
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return whether the module has a function of this name."""
-        if not self.__dict__.get("_jitload_is_record"):
-            return bool(super().implements_function(name, query_imports))
-        return name in self._jitload_facts()["functions"]
+        return name in self._jitload_facts()["functions"] or bool(super().implements_function(name, query_imports))
 
     def write_stub(self, path: str | os.PathLike[str]) -> Path:
         """Write a type stub of the functions, so that editors complete and check calls. Return the path of the stub.
@@ -244,7 +234,7 @@ def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Modul
         raise LoadError(f"the kernels in {path} cannot be loaded: {error}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
-    module.__dict__.update(_jitload_origin=path, _jitload_address=address, _jitload_is_record=True)
+    module.__dict__.update(_jitload_origin=path, _jitload_address=address)
     _preload(module)
     return module
 

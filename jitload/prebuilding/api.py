@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -205,51 +205,46 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
 
     Tasks with `needs_caller` are built in this process.
     """
+    left = {task.number: task for task in tasks}
     futures: dict[Future[Outcome], Task] = {}
-    left = []
+
+    def finish(task: Task, outcome: Outcome) -> None:
+        del left[task.number]
+        done(task, outcome)
+
     try:
+        with suppress(BrokenExecutor):
+            for task in tasks:
+                if not task.needs_caller:
+                    futures[_submit(executor, task)] = task
         for task in tasks:
             if task.needs_caller:
-                continue
-            if future := _submit(executor, task):
-                futures[future] = task
-            else:
-                left.append(task)
-        for task in tasks:
-            if task.needs_caller:
-                done(task, build_task(task))
+                finish(task, build_task(task))
         for future in as_completed(futures):
-            outcome = _outcome(future, futures[future])
-            if outcome is None:
-                left.append(futures[future])
-            else:
-                done(futures[future], outcome)
+            with suppress(BrokenExecutor):
+                finish(futures[future], _outcome(future, futures[future]))
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    return tuple(left)
+    return tuple(left.values())
 
 
-def _submit(executor: Executor, task: Task) -> Future[Outcome] | None:
-    """Submit a task, and return its future, or None if the executor is broken."""
+def _submit(executor: Executor, task: Task) -> Future[Outcome]:
     try:
         return executor.submit(build_task, task)
     except BrokenExecutor:
-        return None
+        raise
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise JitLoadError(
-            f"the executor {executor!r} refused a task ({problem}): pass one that is not shut down"
-        ) from error
+        problem = f"the executor {executor!r} refused a task ({type(error).__name__}: {error})"
+        raise JitLoadError(f"{problem}: pass one that is not shut down") from error
 
 
-def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
-    """Return the outcome of a task, or None if the executor broke before the task was done."""
+def _outcome(future: Future[Outcome], task: Task) -> Outcome:
     try:
         return future.result()
     except BrokenExecutor:
-        return None
+        raise
     except CancelledError:
         return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
