@@ -15,8 +15,8 @@ from builds import ARCH, run_python
 import jitload
 from jitload.cuda import isolated, precompiled
 from jitload.cuda.job import NvrtcJob, NvrtcResult
-from jitload.cuda.precompiled import leading_directives
 from jitload.errors import CompileError
+from jitload.kernels.source import leading_directives
 
 HEADER = """#pragma once
 #warning first
@@ -73,8 +73,8 @@ def kept() -> list[precompiled.PrecompiledHeader]:
         ("#include <a>\n#ifdef A\n#include <b>\nint x;\n#endif\n", "#include <a>\n"),
         ('#define A "// \\\n " \\\n 1\n#include <a>\nint x;', '#define A "// \\\n " \\\n 1\n#include <a>\n'),
         ("#include <a>\n#line 7\n#include <b>\n", "#include <a>\n"),
-        ("#include <a>", ""),
-        ("#include <a> /* b", ""),
+        ("#include <a>\n/* b", "#include <a>\n"),
+        ("#define A {\n#include <a>\n", ""),
         ("  #  include <a>\r\nint x;", "  #  include <a>\r\n"),
     ],
 )
@@ -156,8 +156,8 @@ def test_a_process_keeps_two_precompiled_headers(compiles):
 class OldNvrtc:
     """What cuda.bindings makes of NVRTC before 12.8."""
 
-    def nvrtcGetPCHHeapSize(self) -> tuple[int, int]:  # noqa: N802
-        raise RuntimeError("Function nvrtcGetPCHHeapSize not found")
+    def nvrtcSetPCHHeapSize(self, size: int) -> tuple[int]:  # noqa: N802
+        raise RuntimeError("Function nvrtcSetPCHHeapSize not found")
 
 
 @pytest.mark.parametrize("reason", ["memory", "nvrtc", "setting", "light"])
@@ -165,8 +165,8 @@ def test_headers_are_not_precompiled(compiles, monkeypatch, reason):
     if reason == "memory":
         monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 30)
     elif reason == "nvrtc":
-        reserve_heap = precompiled._reserve_heap
-        monkeypatch.setattr(precompiled, "_reserve_heap", lambda _: reserve_heap(OldNvrtc()))
+        precompile = precompiled._precompile
+        monkeypatch.setattr(precompiled, "_precompile", lambda _, *arguments: precompile(OldNvrtc(), *arguments))
     elif reason == "setting":
         monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
     else:
@@ -187,7 +187,7 @@ def test_slow_headers_move_to_a_child_process(compiles, monkeypatch):
     compiles()
     assert not jobs
     compiles()
-    assert [(job.precompiles, job.is_isolated) for job in jobs] == [(True, False)]
+    assert [job.directives for job in jobs] == [SOURCE.partition("#define FACTOR")[0]]
     compiles(SOURCE.replace("OFFSET 3", "OFFSET 4") % 1)
     assert len(jobs) == 1
 
@@ -222,7 +222,7 @@ def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch):
         return NvrtcResult(cubin=b"", log="", lowered={}, ptx="", spill_bytes={}), ""
 
     monkeypatch.setattr(isolated._children, "ask", ask)
-    job = NvrtcJob("k.cu", '#line 1 "k.cu"\n#include <a>\nint x;', (), header_state="a", precompiles=True)
+    job = NvrtcJob("k.cu", '#line 1 "k.cu"\n#include <a>\nint x;', (), directives="#include <a>\n")
     isolated.precompile_later(Path("nvrtc"), job)
     isolated.run_isolated(Path("nvrtc"), job)
     assert answered == [False, True]
@@ -230,13 +230,12 @@ def test_a_compile_waits_for_headers_that_are_being_precompiled(monkeypatch):
 
 def test_a_child_whose_parent_ends_leaves_no_unfinished_header(tmp_path):
     program = f"""
-import os, sys, time
+import os, sys, tempfile, time
 sys.path[:] = {sys.path!r}
 from jitload.building import child_process
-from jitload.cuda import precompiled
 child_process._POLL_S = 0.01
-child_process.end_with_parent(os.getppid(), precompiled.remove_unfinished)
-with precompiled._temporary_directory():
+child_process.end_with_parent(os.getppid())
+with tempfile.TemporaryDirectory(prefix="jitload-"):
     open({str(tmp_path / "begun")!r}, "w")
     time.sleep(60)
 """

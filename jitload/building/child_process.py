@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pickle
@@ -190,17 +191,17 @@ def describe_end(status: int) -> str:
     return f"was ended by signal {-status}"
 
 
-def end_with_parent(parent: int, clean_up: Callable[[], None] = lambda: None) -> None:
+def end_with_parent(parent: int) -> None:
     """Start a thread that ends this process when the process `parent`, which started it, has ended.
 
-    The thread calls `clean_up` before. An end-of-file on the pipe is no reliable sign, because a fork of the parent may
-    keep the pipe open.
+    Temporary directories are removed before. An end-of-file on the pipe is no reliable sign, because a fork of the
+    parent may keep the pipe open.
     """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_POLL_S)
-        clean_up()
+        atexit._run_exitfuncs()  # noqa: SLF001  the process is killed, because NVRTC may be at work
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="jitload-parent", daemon=True).start()

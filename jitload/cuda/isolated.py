@@ -18,7 +18,7 @@ from jitload.building.child_process import ChildPool, ChildProcess, answer_quest
 from jitload.building.resources import core_count
 from jitload.cuda import program
 from jitload.cuda.job import NvrtcJob, NvrtcResult
-from jitload.cuda.precompiled import headers_alone, remove_unfinished
+from jitload.cuda.precompiled import headers_alone
 from jitload.errors import CompileError, JitLoadError
 
 # Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
@@ -51,8 +51,8 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be used or does not know the architecture, or `sys.executable` is empty.
     """
     if not is_needed:
-        return program.compile_in_process(library_path, job)
-    if job.precompiles and _precompiling:
+        return program.compile_in_process(library_path, job, precompiles=True)
+    if job.directives and _precompiling:
         _precompiling.join()
     with _slots:
         # A job may die of what an earlier one has damaged in a child that waits, but not in a new child.
@@ -67,8 +67,7 @@ def precompile_later(library_path: Path, job: NvrtcJob) -> None:
     """Make a child process precompile the headers of a job in the background, if NVRTC needs a process of its own."""
     global _precompiling  # noqa: PLW0603
     if is_needed and not (_precompiling and _precompiling.is_alive()):  # otherwise, the job waits for its next compile
-        job = headers_alone(job)._replace(precompiles=True)
-        question = _Question(library_path, job, dict(os.environ), _working_dir())
+        question = _Question(library_path, headers_alone(job), dict(os.environ), _working_dir())
         _precompiling = threading.Thread(target=_precompile, args=(question,), name="jitload-precompile", daemon=True)
         _precompiling.start()
 
@@ -138,7 +137,7 @@ def serve(parent: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    end_with_parent(parent, remove_unfinished)
+    end_with_parent(parent)
     answer_questions(_answer, idle_s=_IDLE_S)
 
 
@@ -148,7 +147,7 @@ def _answer(question: _Question) -> NvrtcResult | Exception:
         os.environ.update(question.environment)
     try:
         os.chdir(question.working_dir)
-        return program.compile_in_process(question.library_path, question.job)
+        return program.compile_in_process(question.library_path, question.job, precompiles=True)
     except JitLoadError as error:
         return error
     except Exception as error:  # noqa: BLE001  the parent raises this error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -23,9 +24,8 @@ class NvrtcJob(NamedTuple):
         expressions: The name expressions. NVRTC instantiates them and returns their symbols.
         declared: Lines to put before the source. They declare names that nvcc declares by itself.
         is_isolated: Whether NVRTC runs in a child process, so that a crash ends only the child.
-        header_state: A text that changes with all headers that the source may include. With "", they are never
-            precompiled.
-        precompiles: Whether to use precompiled headers, and to keep them in the process that runs NVRTC.
+        directives: The beginning of the source that may be precompiled, without the `#line` before it.
+        header_state: A text that changes with all headers that `directives` may include.
     """
 
     name: str
@@ -36,8 +36,13 @@ class NvrtcJob(NamedTuple):
     expressions: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     is_isolated: bool = False
+    directives: str = ""
     header_state: str = ""
-    precompiles: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path that NVRTC gets for the source."""
+        return os.path.join(self.directory, self.name.lstrip("/")) if self.directory else self.name
 
     def with_declarations(self) -> NvrtcJob:
         """Return this job with the lines of `declared` moved to a header that NVRTC reads before the source."""

@@ -25,11 +25,11 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """
     _log.info("the options of NVRTC for %s: %s", job.name, " ".join(job.options))
     job = job.with_declarations()
-    if job.is_isolated or (not job.precompiles and are_headers_slow(job)):
+    if job.is_isolated or are_headers_slow(job):
         from jitload.cuda.isolated import run_isolated
 
         with stage(f"NVRTC compiles {job.name} in a child process"):
-            return run_isolated(library_path, job._replace(is_isolated=False, precompiles=bool(job.header_state)))
+            return run_isolated(library_path, job)
     try:
         return compile_in_process(library_path, job)
     finally:

@@ -17,16 +17,21 @@ from jitload.cuda.bindings import inside_nvrtc, load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult
 from jitload.cuda.messages import REPORT, arch_advice, hint_for, parse_diagnostics, read_spills, without_report
-from jitload.cuda.precompiled import find_precompiled, remember_if_slow, split_job
+from jitload.cuda.precompiled import find_precompiled, remember_if_slow
 from jitload.errors import CompileError, ToolchainError
 from jitload.toolchain.arch import capability_of, load_driver
 
 
-def compile_in_process(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Run NVRTC once in this process. The errors are those of `run_nvrtc`."""
+def compile_in_process(library_path: Path, job: NvrtcJob, *, precompiles: bool = False) -> NvrtcResult:
+    """Run NVRTC once in this process. The errors are those of `run_nvrtc`.
+
+    If `precompiles` is true, precompile the headers if they may be, and keep them in this process.
+    """
     with inside_nvrtc(), stage(f"NVRTC compiles {job.name}"):
         nvrtc = load_nvrtc(library_path)
-        return run_interruptible(lambda cancellation: _compile(nvrtc, library_path, job, cancellation))
+        return run_interruptible(
+            lambda cancellation: _compile(nvrtc, library_path, job, cancellation, precompiles=precompiles)
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -46,16 +51,18 @@ def load_nvrtc(path: Path) -> Any:
     return load_bindings("nvrtc", path)
 
 
-def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
-    split = split_job(job) if job.precompiles else None
-    header = find_precompiled(nvrtc, split, lambda job: _create_header(nvrtc, job, cancellation)) if split else None
-    with _program(nvrtc, header.use(split.job) if header and split else job) as (program, options):
+def _compile(
+    nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation, *, precompiles: bool
+) -> NvrtcResult:
+    header = None
+    if precompiles and job.directives:
+        header = find_precompiled(nvrtc, job, lambda job: _create_header(nvrtc, job, cancellation))
+    with _program(nvrtc, header.use(job) if header else job) as (program, options):
         for expression in job.expressions:
             _call(nvrtc, "nvrtcAddNameExpression", program, expression.encode())
         start = time.thread_time()
         status, report = _run_program(nvrtc, program, options, cancellation)
-        if not job.precompiles:
-            remember_if_slow(job, time.thread_time() - start)
+        remember_if_slow(job, time.thread_time() - start)
         log = without_report(report, job.options)
         if header:
             log = header.merge_messages(log)
@@ -118,9 +125,8 @@ def _restore_locale() -> None:
 @contextmanager
 def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[tuple[Any, list[bytes]]]:
     """Yield a program of NVRTC and the options to compile it with."""
-    path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
     names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
-    program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), path.encode(), len(names), texts, names)
+    program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), job.path.encode(), len(names), texts, names)
     try:
         yield program, [os.fsencode(option) for option in (*job.options, REPORT)]
     finally:

@@ -24,7 +24,7 @@ from jitload.cuda.nvrtc import log_warnings, run_nvrtc
 from jitload.cuda.predefined import declarations_for, declarations_for_texts
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.kernels.host_code import compile_kernels_alone
-from jitload.kernels.source import DeviceSource, device_source, naming_exports
+from jitload.kernels.source import DeviceSource, device_source, leading_directives, naming_exports
 from jitload.kernels.source_check import check_is_device_code
 from jitload.request.kind import kernels_alone
 from jitload.request.request import Request
@@ -175,7 +175,6 @@ class _Compilation:
         self._shadowed = reading.quoted_files(STAND_INS)
         # A header that asks whether NVRTC compiles it needs no macros of nvcc.
         self._headers = [text for text in reading.header_texts if "__CUDACC_RTC__" not in text]
-        self._files = reading.files(nvrtc_include_dirs(toolchain)) if source.precompiles else None
         self.layouts = layout_queries(reading, source.kernels, source.exports, is_nvrtc=True)
         self._source = source
         self._arch = arch
@@ -193,8 +192,10 @@ class _Compilation:
     @cached_property
     def _job(self) -> NvrtcJob:
         """The run of NVRTC, without what differs from run to run."""
-        source, files = self._source, self._files
-        states = (find_file_state(path) or f"{path}" for path in files or ())
+        source = self._source
+        directives = leading_directives(source.pieces[0][1]) if source.precompiles else ""
+        files = source.reading.files(nvrtc_include_dirs(self._toolchain)) if directives else ()
+        states = (find_file_state(path) or f"{path}" for path in files)
         return NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
@@ -203,7 +204,8 @@ class _Compilation:
             headers=tuple((header.name, text) for header, text in source.header_texts),
             declared=declarations_for_texts((*source.piece_texts, *source.option_lines, *self._headers)),
             is_isolated=source.is_isolated,
-            header_state="" if files is None else "\n".join((f"{self._toolchain.identity}", *states)),
+            directives=directives,
+            header_state="\n".join((f"{self._toolchain.identity}", *states)),
         )
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:

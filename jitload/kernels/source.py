@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from jitload.cpptext.lexer import tokenize
+from jitload.cpptext.preprocessor import split_directives
 from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import UserHeader
 from jitload.cuda.messages import missing_function_hint
@@ -162,6 +164,24 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     # Only these two characters need a backslash, because labels contain no unprintable characters.
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
+
+
+def leading_directives(text: str) -> str:
+    """Return the lines up to the last `#include` before any code, or "" if there is none.
+
+    The result has whole conditionals and no `#line`.
+    """
+    end, depth, has_include = 0, 0, False
+    for directive, run in split_directives(tokenize(text.partition("{")[0])):
+        if directive is None and all(token.kind == "comment" for token in run):
+            continue
+        if directive is None or directive.name == "line":
+            break
+        depth += directive.name.startswith("if") - (directive.name == "endif")
+        has_include = has_include or directive.name == "include"
+        if has_include and depth == 0:
+            end, has_include = run[-1].end_line, False
+    return "".join(f"{line}\n" for line in text.split("\n")[:end])
 
 
 @contextmanager
