@@ -1,138 +1,81 @@
-"""Launch expressions in the runtime's evaluator, against Python's own evaluation of the same text."""
-
-from __future__ import annotations
+"""The values of launch expressions, against Python's own evaluation of the same text."""
 
 import ast
-import ctypes
-import importlib.util
-import struct
-import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.arrays import CudaArray
+from support.driver import StubDriver
 from support.python_evaluation import (
     AXIS,
     DIVISION_BY_ZERO,
     INT64_MAX,
     INT64_MIN,
-    INTEGER,
-    NOT_A_TENSOR,
-    OK,
     OVERFLOW,
     Arguments,
     Python,
     Tensor,
 )
+from support.raw import RawCallError, call_raw
 
 import jitload
-from jitload.codegen.record import layout, ops_array
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
-from jitload.expressions.parse import MAX_LENGTH
 
-WHERE = 7  # the number of values that a program stores before the expression
-
-SCOPE = {
-    "x": ScopeEntry(position=0, kind="tensor", type="const float*"),
-    "y": ScopeEntry(position=1, kind="tensor", type="float*"),
-    "n": ScopeEntry(position=2, kind="int", type="int"),
-    "in_": ScopeEntry(position=3, kind="int", type="long long"),
-    "k": ScopeEntry(position=-1, kind="int", type="int", computed=0),
-    "scale": ScopeEntry(position=4, kind="other", type="float"),
+SOURCE = """
+extern "C" __global__ void f(const float* x, float* y, long long n, long long in, long long given, long long k,
+                             long long value) {}
+"""
+MAX_LENGTH = 1000
+MESSAGES = {
+    DIVISION_BY_ZERO: "division of {} by zero",
+    OVERFLOW: "the result of {} and {} does not fit 64 bits",
+    AXIS: "axis {} is out of range for a tensor of {} dimension",
 }
 
 
-def compiled(text: int | str) -> bytes:
-    """Return the program that stores the value of an expression in the plan's shared memory."""
-    before = (Op("CONSTANT"), Op("STORE", 0)) * WHERE
-    program = (*before, *compile_expression(text, SCOPE, kernel="add", field="grid[0]"), Op("STORE", 9))
-    form = layout("op")
-    return b"".join(form.pack(dict(op.members)) for op in ops_array(program))  # type: ignore[arg-type]
-
-
-# ---- the evaluator ---------------------------------------------------------------------------------------------
-
-
-class Value(ctypes.Union):
-    _fields_ = (("integer", ctypes.c_int64), ("pointer", ctypes.c_void_p))
-
-
-class Argument(ctypes.Structure):  # TVMFFIAny
-    _anonymous_ = ("value",)
-    _fields_ = (("type_index", ctypes.c_int32), ("zero_padding", ctypes.c_uint32), ("value", Value))
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint32),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class TensorObject(ctypes.Structure):
-    _fields_ = (("header", ctypes.c_uint64 * 3), ("tensor", DLTensor))
-
-
-class Eval(ctypes.Structure):  # jitload_eval
-    _fields_ = (
-        ("args", ctypes.POINTER(Argument)),
-        ("error", ctypes.c_int32),
-        ("error_expression", ctypes.c_int32),
-        ("left", ctypes.c_int64),
-        ("right", ctypes.c_int64),
-        ("step", ctypes.c_void_p),
-    )
-
-
-def as_argument(tensor: Tensor, *, by_pointer: bool) -> tuple[Argument, object]:
-    integers = ctypes.c_int64 * len(tensor.extents)
-    strides = None if tensor.steps is None else integers(*tensor.steps)
-    dl_tensor = DLTensor(ndim=len(tensor.extents), shape=integers(*tensor.extents), strides=strides)
-    owner = dl_tensor if by_pointer else TensorObject(tensor=dl_tensor)
-    value = Argument(type_index=7 if by_pointer else 70)
-    value.pointer = ctypes.addressof(owner)
-    return value, owner
-
-
 @pytest.fixture(scope="module")
-def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The function `jitload_evaluate`."""
-    spec = importlib.util.find_spec("tvm_ffi")
-    assert spec is not None and spec.origin is not None
-    include_dirs = [Path(jitload.__file__).parent / "runtime", Path(spec.origin).parent / "include"]
-    library = tmp_path_factory.mktemp("evaluator") / "evaluator.so"
-    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *(f"-I{path}" for path in include_dirs)]
-    command = ["g++", "-std=c++17", *options, str(include_dirs[0] / "core" / "expression.cc"), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(library)).jitload_evaluate
+def build() -> Callable[[Sequence[int | str]], jitload.Module]:
+    """A function that builds a module in which `f0` launches the value of the first expression, and so on."""
+    cubin = jitload.compile_cubin(SOURCE, arch="sm_90a")
+
+    def build(expressions: Sequence[int | str]) -> jitload.Module:
+        functions = {
+            f"f{number}": jitload.Launch(
+                kernel="f", grid=1, block=1, strided=("x", "y"), args={"k": "given", "value": expression}
+            )
+            for number, expression in enumerate(expressions)
+        }
+        return jitload.load_inline("values", embed_cubin={"f": cubin}, functions=functions, keep_module_alive=False)
+
+    return build
 
 
-def run(evaluate: Any, program: bytes, arguments: Arguments) -> tuple[int, Eval]:
-    x, owner_x = as_argument(arguments.x, by_pointer=False)
-    y, owner_y = as_argument(arguments.y, by_pointer=True)
-    n, in_ = Argument(type_index=1), Argument(type_index=2 if arguments.in_ in (0, 1) else 1)
-    n.integer, in_.integer = arguments.n, arguments.in_
-    result = run_with(evaluate, program, [x, y, n, in_, Argument(type_index=3)], arguments.k)
-    del owner_x, owner_y
-    return result
+def claim(tensor: Tensor) -> CudaArray:
+    return CudaArray(np.zeros(1, np.float32), shape=tensor.extents, strides=tensor.steps or "null")
 
 
-def run_with(evaluate: Any, program: bytes, arguments: list[Argument], k: int) -> tuple[int, Eval]:
-    state = Eval(args=(Argument * 5)(*arguments), error=-1)
-    values = (ctypes.c_int64 * 1)(k)
-    plan = (ctypes.c_char * 112)(*struct.pack("<10qQ4i", *(0,) * 10, ctypes.addressof(values), 1, 1, 1, 0))
-    state.error = evaluate(program, ctypes.byref(state), plan)
-    return struct.unpack_from("<q", plan, 72)[0], state
+def value_of(function: object, arguments: Arguments, driver: StubDriver) -> int | str:
+    """Return the value that a call launches, or the error of the call."""
+    driver.clear()
+    is_bool = arguments.in_ in (0, 1)
+    numbers = (arguments.n, bool(arguments.in_) if is_bool else arguments.in_, arguments.k)
+    try:
+        call_raw(function, claim(arguments.x), claim(arguments.y), *numbers)
+    except RawCallError as error:
+        return error.message
+    (launch,) = driver.launches()
+    return int.from_bytes(launch.arguments[-1], "little", signed=True)
+
+
+def assert_failed(result: int | str, failure: tuple[int, int, int]) -> None:
+    kind, *operands = failure
+    assert isinstance(result, str)
+    assert "(): value = " in result
+    assert MESSAGES[kind].format(*operands) in result
 
 
 # ---- random expressions -------------------------------------------------------------------------------------------
@@ -193,22 +136,27 @@ ARGUMENTS = st.builds(Arguments, x=tensors(), y=tensors(), n=NUMBERS, in_=NUMBER
 PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, in_=0, k=3)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=EXPRESSIONS, arguments=ARGUMENTS)
-def test_an_expression_has_the_value_that_python_computes(evaluate, text, arguments):
-    python = Python(arguments)
-    expected = python.evaluate(text)
-    try:
-        program = compiled(text)
-    except LaunchSpecError:
-        assert python.failures, "refused, but it has a value"
-        return
-    value, state = run(evaluate, program, arguments)
-    if python.failures:
-        assert (state.error, state.left, state.right) == python.failures[0]
-        assert state.error_expression == WHERE
-    else:
-        assert (value, state.error) == (expected, OK)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts=st.lists(EXPRESSIONS, min_size=20, max_size=20), arguments=ARGUMENTS)
+def test_an_expression_has_the_value_that_python_computes(build, loaded_stub, texts, arguments):
+    while True:
+        try:
+            module = build(texts)
+        except LaunchSpecError as error:
+            python = Python(arguments)
+            python.evaluate(error.expression)
+            assert python.failures, "refused, but it has a value"
+            texts.remove(error.expression)
+        else:
+            break
+    for number, text in enumerate(texts):
+        python = Python(arguments)
+        expected = python.evaluate(text)
+        result = value_of(module[f"f{number}"], arguments, loaded_stub)
+        if python.failures:
+            assert_failed(result, python.failures[0])
+        else:
+            assert result == expected
 
 
 # ---- failures and laziness, one by one ----------------------------------------------------------------------------
@@ -267,29 +215,19 @@ VALUES: list[tuple[int | str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "failure"), FAILING)
-def test_a_failed_operation_is_reported_with_its_operands(evaluate, text, failure):
-    _, state = run(evaluate, compiled(text), PLAIN)
-    assert (state.error, state.left, state.right) == failure
-    assert state.error_expression == WHERE
+def test_a_failed_operation_is_reported_with_its_operands(build, stub_driver):
+    module = build([text for text, _ in FAILING])
+    for number, (_, failure) in enumerate(FAILING):
+        assert_failed(value_of(module[f"f{number}"], PLAIN, stub_driver), failure)
 
 
-@pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
-def test_an_expression_evaluates_only_what_it_needs(evaluate, text, value):
-    result, state = run(evaluate, compiled(text), PLAIN)
-    assert (result, state.error) == (value, OK)
+def test_an_expression_evaluates_only_what_it_needs(build, stub_driver):
+    rows = LAZY + VALUES
+    module = build([text for text, _ in rows])
+    for number, (text, value) in enumerate(rows):
+        assert value_of(module[f"f{number}"], PLAIN, stub_driver) == value, text
 
 
-def test_empty_tensor_has_no_elements_however_large_it_is(evaluate):
-    result, state = run(evaluate, compiled("x.numel()"), replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
-    assert (result, state.error) == (0, OK)
-
-
-# None, float, a raw string, a string object, a BigInt
-@pytest.mark.parametrize("type_index", [0, 3, 8, 65, 78])
-@pytest.mark.parametrize(
-    ("text", "failure"), [("in_", (INTEGER, 3)), ("x.ndim", (NOT_A_TENSOR, 0)), ("y.numel()", (NOT_A_TENSOR, 1))]
-)
-def test_argument_of_another_kind(evaluate, text, failure, type_index):
-    _, state = run_with(evaluate, compiled(text), [Argument(type_index=type_index)] * 5, 0)
-    assert (state.error, state.left) == failure
+def test_empty_tensor_has_no_elements_however_large_it_is(build, stub_driver):
+    arguments = replace(PLAIN, x=Tensor((2**40, 2**40, 0), None))
+    assert value_of(build(["x.numel()"]).f0, arguments, stub_driver) == 0

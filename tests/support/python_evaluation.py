@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OK, DIVISION_BY_ZERO, OVERFLOW, NOT_A_TENSOR, AXIS, INTEGER = range(6)  # JITLOAD_EVAL_…
+DIVISION_BY_ZERO, OVERFLOW, AXIS = range(3)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
