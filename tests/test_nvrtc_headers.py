@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from direct_nvrtc import Answer, ask_nvrtc, nvrtc_library
+from support.nvrtc import Answer, ask_nvrtc, nvrtc_path
 
 import jitload
 from jitload.cuda.headers import BUILT_IN, headers_in_memory
@@ -133,7 +133,7 @@ def coexistence_cases() -> Iterator[Case]:
 @pytest.fixture(scope="module")
 def kit_dirs() -> tuple[Path, ...]:
     """The header directories of the NVRTC that is tested."""
-    nvidia = Path(nvrtc_library()._name).parents[2]
+    nvidia = nvrtc_path().parents[2]
     return tuple(nvidia / name for name in KIT_INCLUDES if (nvidia / name).is_dir())
 
 
@@ -259,7 +259,7 @@ def test_a_correction_without_the_header_that_it_corrects(kit_dirs):
     source = "#include <cuda/std/cfloat>\n"
     job = NvrtcJob(name="k.cu", source=source, options=("-arch=sm_90",), headers=headers_in_memory(()))
     with pytest.raises(CompileError) as caught:
-        run_nvrtc(Path(nvrtc_library()._name), job)
+        run_nvrtc(nvrtc_path(), job)
     assert caught.value.hint.startswith("NVRTC has no 'cuda/std/cfloat': ")
 
 

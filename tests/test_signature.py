@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
+from support.nvrtc import Answer, ask_nvrtc
 
 import jitload
 from jitload.cpptext.declarations import find_candidates
