@@ -124,24 +124,6 @@ def strip_header(text: str) -> str:
     return strip_comments(text)
 
 
-def strip_block_comments(text: str) -> str:
-    """Replace each `/* … */` of a C++ text without line continuations by a space.
-
-    This is much faster than `strip_comments`, because few texts have many of these comments.
-    """
-    if 'R"' in text:  # only a raw string may begin on an earlier line than its characters `/*`
-        return strip_comments(text)
-    pieces, end, start = [], 0, text.find("/*")
-    while start >= 0:
-        line = max(text.rfind("\n", 0, start) + 1, end)
-        match = next(match for match in re.compile(_COMMENT).finditer(text, line) if match.end() > start)
-        if match[0].startswith("/*"):
-            pieces += [text[end : match.start()], " "]
-            end = match.end()
-        start = text.find("/*", match.end())
-    return "".join((*pieces, text[end:]))
-
-
 def has_matching_brackets(text: str) -> bool:
     """Return whether the brackets outside comments and literals match."""
     unclosed: list[str] = []

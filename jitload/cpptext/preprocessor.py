@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import product
 from typing import Final, NamedTuple
 
-from jitload.cpptext.lexer import Token, join_lines, strip_block_comments, strip_comments, tokenize
+from jitload.cpptext.lexer import Token, join_lines, strip_comments, strip_header, tokenize
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
@@ -49,18 +49,18 @@ def read_directives(text: str) -> Iterator[Directive]:
 
     Lines of raw strings that look like directives are yielded, too.
     """
-    code = strip_block_comments(join_lines(text.replace("\r\n", "\n")))
-    for match in _DIRECTIVE.finditer(f"\n{code}"):
-        name, rest = match.groups()
-        if "//" in rest:  # may also be a part of a header's name
-            rest = strip_comments(f"#{name}{rest}\n").removeprefix(f"#{name}")
-        yield Directive(name, rest.strip())
+    return _find_directives(strip_comments(text))
+
+
+def _find_directives(code: str) -> Iterator[Directive]:
+    """Yield the directives of a text without comments."""
+    return (Directive(match[1], match[2].strip()) for match in _DIRECTIVE.finditer(f"\n{join_lines(code)}"))
 
 
 @functools.lru_cache(maxsize=1024)
 def header_directives(text: str) -> tuple[Directive, ...]:
     """Return the directives of a header. They are remembered for the next source that includes the header."""
-    return tuple(read_directives(text))
+    return tuple(_find_directives(strip_header(text)))
 
 
 Run = tuple[Directive | None, Sequence[Token]]

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "recent.h"
+
 enum {
   JITLOAD_TMA_INTERLEAVE_32 = 2,
   JITLOAD_TMA_ALIGNMENT = 16,
@@ -120,33 +122,9 @@ int jitload_encode_tensor_map(const jitload_kernel* kernel, const jitload_tensor
 
 /* ---- recent maps ----------------------------------------------------------------------------------------------- */
 
-typedef struct jitload_kept_map {
-  jitload_layout layout; /* an address of 0 means that there is no map */
-  unsigned char map[JITLOAD_MAP_BYTES];
-} jitload_kept_map;
-
-/* A call that finds the lock taken encodes its map itself. */
 struct jitload_map_cache {
-  char is_locked;
-  jitload_kept_map slots[1 << JITLOAD_MAP_SLOT_BITS];
+  jitload_recent<(sizeof(jitload_layout) + JITLOAD_MAP_BYTES) / 8> recent[1 << JITLOAD_MAP_SLOT_BITS];
 };
-
-/* Copy the map of an equal layout from the cache (`is_store` is 0), or a map to the cache. Return whether it was copied. */
-static int jitload_exchange_map(struct jitload_map_cache* cache, const jitload_layout* layout, unsigned char* map,
-                                int is_store) {
-  if (cache == NULL || layout->address == 0 || __atomic_test_and_set(&cache->is_locked, __ATOMIC_ACQUIRE)) return 0;
-  const uint64_t hash = ((layout->address >> 4) ^ ((uint64_t)layout->shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
-  jitload_kept_map* slot = &cache->slots[hash >> (64 - JITLOAD_MAP_SLOT_BITS)];
-  const int is_copied = is_store || memcmp(&slot->layout, layout, sizeof *layout) == 0;
-  if (is_store) {
-    slot->layout = *layout;
-    memcpy(slot->map, map, sizeof slot->map);
-  } else if (is_copied) {
-    memcpy(map, slot->map, sizeof slot->map);
-  }
-  __atomic_clear(&cache->is_locked, __ATOMIC_RELEASE);
-  return is_copied;
-}
 
 int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out) {
   const jitload_kernel* kernel = request->kernel;
@@ -155,10 +133,21 @@ int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out) {
     jitload_layout layout;
     if (jitload_read_layout(kernel, map, &request->args[kernel->params[map->tensor].argument], &layout) != 0) return -1;
     request->params[map->param] = out;
+    const auto visit_layout = [&](auto visit) {
+      for (size_t n = 0; n < sizeof layout / 8; ++n) {
+        if (!visit(((const int64_t*)&layout)[n])) return false;
+      }
+      return true;
+    };
+    const auto visit_map = [&](auto visit) {
+      for (size_t n = 0; n < JITLOAD_MAP_BYTES / 8; ++n) visit((int64_t*)out + n);
+    };
+    const uint64_t hash = ((layout.address >> 4) ^ ((uint64_t)layout.shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
     struct jitload_map_cache* cache = jitload_create_once(&map->cache, [](struct jitload_map_cache*) {});
-    if (JITLOAD_LIKELY(jitload_exchange_map(cache, &layout, out, 0))) continue;
+    auto* recent = cache != NULL ? &cache->recent[hash >> (64 - JITLOAD_MAP_SLOT_BITS)] : NULL;
+    if (JITLOAD_LIKELY(recent != NULL && jitload_recall(recent, visit_layout, visit_map))) continue;
     if (jitload_encode_tensor_map(kernel, map, &layout, out) != 0) return -1;
-    jitload_exchange_map(cache, &layout, out, 1);
+    if (recent != NULL) jitload_keep(recent, visit_layout, visit_map);
   }
   return 0;
 }
