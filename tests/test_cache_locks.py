@@ -183,21 +183,23 @@ def test_a_file_system_without_locks_is_warned_of_once(cache, monkeypatch, caplo
     assert work_dirs(cache) == []
 
 
-def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, monkeypatch):
+def test_the_loser_of_a_race_publishes_another_entry(cache, monkeypatch):
     """As on NFS, where neither sees the other in time."""
     winner = get(cache, make_key())
+    list_dir = os.listdir
     with monkeypatch.context() as patch:
         patch.setattr("jitload.cache.store.find_entry", lambda *_, **__: None)
-        patch.setattr("jitload.cache.store.Work._unused_leaf_dir", lambda *_: winner.dir)
+        patch.setattr(os, "listdir", lambda path: [] if path == winner.dir.parent else list_dir(path))
         with claim_entry(cache, make_key(), read_settings()) as work:
             (work.dir / "product").write_text("own")
             loser = work.publish("product")
-    assert loser.product.read_text() == "own"
-    assert work_dirs(cache) == [loser.dir.name]
-    sweep_work_dirs(cache)
-    assert loser.product.is_file()
-    assert sweep_elsewhere(cache).returncode == 0
-    assert loser.product.is_file()
+    assert loser.dir.parent == winner.dir.parent
+    assert loser.dir != winner.dir
+    assert (loser.product.read_text(), winner.product.is_file()) == ("own", True)
+    assert work_dirs(cache) == []
+    newest = find_entry(cache, make_key(), read_settings())
+    assert newest is not None
+    assert newest.dir == loser.dir
 
 
 def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, monkeypatch):

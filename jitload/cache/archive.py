@@ -28,7 +28,7 @@ from jitload.cache.entry import (
 from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
 from jitload.cache.locks import unlock
 from jitload.cache.oci import manifest_digest, read_layout, write_layout
-from jitload.cache.store import make_work_dir, prepare_cache
+from jitload.cache.store import make_work_dir, prepare_cache, rename_to_leaf
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
 
@@ -239,22 +239,12 @@ class _TooLargeError(ValueError):
 
 def _publish(leaf: Path, cache_dir: Path) -> bool:
     """Rename an unpacked entry to a free name in the cache. Return False if the cache already has the entry."""
-    key_dir = cache_dir / leaf.parent.name
-    make_private_dir(key_dir)
-    while True:
-        matches = [match for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
-        similar = [key_dir / match[0] for match in matches if match[0].endswith(leaf.name[-16:])]
-        if similar and (digest := _product_digest(leaf)) in map(_product_digest, similar) and digest:
-            return False
-        number = max((int(match[1]) for match in matches), default=-1) + 1
-        target = key_dir / f"{number:04d}-{leaf.name[-16:]}"
-        try:
-            os.rename(leaf, target)
-        except OSError:
-            if not target.exists():
-                raise
-        else:
-            return True
+    key_dir, suffix = cache_dir / leaf.parent.name, leaf.name[-16:]
+    similar = [path for path in key_dir.glob(f"*-{suffix}") if LEAF_NAME.fullmatch(path.name)]
+    if (digest := _product_digest(leaf)) and digest in map(_product_digest, similar):
+        return False
+    rename_to_leaf(leaf, key_dir, suffix)
+    return True
 
 
 def _product_digest(leaf_dir: Path) -> str:

@@ -1,7 +1,6 @@
 """Builds an entry in a private directory under the key's lock, and publishes it by renaming the whole directory.
 
-Readers need no lock, and a missing lock costs only a duplicate build. A process that loses the race to publish keeps
-using its own build, because on a network file system it may not see the winner's build yet.
+Readers need no lock, and a missing lock costs only a duplicate build, which becomes another entry of the same key.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import atexit
 import errno
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -83,20 +83,18 @@ class Work:
         looked for, or the records of them in the entry from which this one is made. `images` are the names of the
         cubins that belong to a product without a library.
 
-        If another process has just published an entry under the same path, the work directory keeps its name. Then only
-        this process uses the build.
+        If another process has just published an entry of the same key, this build becomes another entry.
         """
         paths = (path for path in dependencies if isinstance(path, Path))
         recorded = tuple(row for row in dependencies if isinstance(row, Dependency))
         recorded += record_dependencies(paths, self._start)
         size = _write_manifest(self, product, recorded, images)
-        target = self._unused_leaf_dir(recorded)
+        digests = repr([(dependency.path, dependency.digest) for dependency in recorded])
+        suffix = hashlib.sha256(digests.encode()).hexdigest()[:16]
         try:
-            self._rename_to(target)
-            self.dir = target
+            self.dir = rename_to_leaf(self.dir, key_dir_of(self.cache_dir, self.key), suffix)
         except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise _cannot_take_entry(self.cache_dir, error) from error
+            raise _cannot_take_entry(self.cache_dir, error) from error
         files = (self.dir / name for name in (product, *images, MANIFEST))
         _sync_later([*files, self.dir, self.dir.parent])
         self.entry = Entry(
@@ -112,23 +110,26 @@ class Work:
             append_bytes(self.cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
         return self.entry
 
-    def _rename_to(self, target: Path) -> None:
+
+def rename_to_leaf(directory: Path, key_dir: Path, suffix: str) -> Path:
+    """Rename a directory to a new entry of a key, and return its path, which no entry has had before.
+
+    At a path that this process has loaded before, the dynamic loader would return the old library.
+    """
+    make_private_dir(key_dir)
+    numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
+    for number in itertools.count(max(numbers, default=-1) + 1):
+        target = key_dir / f"{number:04d}-{suffix}"
         try:
-            os.rename(self.dir, target)
-        except FileNotFoundError:  # the key's directory was empty and has just been pruned
-            make_private_dir(target.parent)
-            os.rename(self.dir, target)
-
-    def _unused_leaf_dir(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return an unused path for an entry.
-
-        At a path that this process has loaded before, the dynamic loader would return the old library.
-        """
-        key_dir = key_dir_of(self.cache_dir, self.key)
-        make_private_dir(key_dir)
-        numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
-        digests = repr([(dependency.path, dependency.digest) for dependency in dependencies])
-        return key_dir / f"{max(numbers, default=-1) + 1:04d}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
+            os.rename(directory, target)
+        except OSError as error:
+            if error.errno == errno.ENOENT and directory.is_dir():
+                make_private_dir(key_dir)  # it was empty, and has just been pruned
+            elif error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        else:
+            break
+    return target
 
 
 @contextmanager
@@ -190,12 +191,9 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise _cannot_take_entry(cache_dir, error) from error
     work = Work(work_dir, key, cache_dir, settings)
     _unfinished.add(work_dir)
-    lost_race = False
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        # If another process has published an entry at the same path, `publish` has not moved this directory.
-        lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
         cache_error = _cache_error(error, work)
@@ -208,9 +206,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise
     finally:
         _unfinished.discard(work_dir)
-        # A process that lost the race uses its own directory, which must stay locked until the process ends.
-        if not lost_race:
-            unlock(lock)
+        unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
 
