@@ -12,7 +12,7 @@ from pathlib import Path
 from jitload.building.native import NativeName
 from jitload.building.ninja import join_step, run_ninja, write_ninja
 from jitload.building.runtime import find_objects
-from jitload.cache.entry import Entry, check_file, read_manifest
+from jitload.cache.entry import Entry, check_files, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
@@ -98,10 +98,10 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
 
 
 def _check_objects(entry: Entry) -> list[Path]:
-    objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
+    manifest = read_manifest(entry.dir)
+    objects = sorted(name for name in manifest["files"] if name.endswith(".o"))
     try:
-        for name, (size, digest) in objects.items():
-            check_file(entry.dir / name, size, digest)
+        check_files(entry.dir, manifest, objects)
     except (OSError, ValueError) as error:
         raise CacheError(f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again.") from error
-    return [entry.dir / name for name in sorted(objects)]
+    return [entry.dir / name for name in objects]

@@ -48,7 +48,6 @@ USES_DIR, GROWTH_FILE = ".uses", ".grown"
 TRASH_DIR = ".trash"  # the directory of a cache to which pruning moves entries before it deletes them
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process lacks resources; the entry may be good
 _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # with these errors, the entry may be undamaged
@@ -219,16 +218,8 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
     dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["dependencies"])
     if not all(dependency.is_unchanged() for dependency in dependencies):
         return None
-    name = manifest["product"]
-    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
-        raise ValueError("its manifest names a file outside the entry")
-    check_file(leaf_dir / name, manifest["size"], manifest["sha256"], settings)
-    images = manifest["images"]
-    for image in images:
-        if not _FILE_NAME.fullmatch(image):
-            raise ValueError("its manifest names a file outside the entry")
-        size, image_digest = manifest["files"][image]
-        check_file(leaf_dir / image, size, image_digest, settings)
+    name, images = manifest["product"], manifest["images"]
+    check_files(leaf_dir, manifest, (name, *images), settings)
     return Entry(
         dir=leaf_dir,
         product=leaf_dir / name,
@@ -249,13 +240,23 @@ def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str,
     return manifest
 
 
-def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = None) -> None:
-    """Raise ValueError if a file of an entry does not have the given size and SHA-256."""
-    data = read_file(path, int(size), settings)
-    if len(data) != size:
-        raise ValueError(f"{path.name} has {len(data)} bytes, but its manifest states {size}")
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise ValueError(f"{path.name} does not have the SHA-256 that its manifest states")
+def check_files(
+    leaf_dir: Path, manifest: dict[str, Any], names: Iterable[str], settings: Settings | None = None
+) -> None:
+    """Check files of an entry against its manifest.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: A file is missing or damaged, or the manifest is malformed.
+    """
+    for name in names:
+        if "/" in name:
+            raise ValueError("its manifest names a file outside the entry")
+        size, digest = manifest["files"][name]
+        data = read_file(leaf_dir / name, int(size), settings)
+        if len(data) != size:
+            raise ValueError(f"{name} has {len(data)} bytes, but its manifest states {size}")
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError(f"{name} does not have the SHA-256 that its manifest states")
 
 
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:

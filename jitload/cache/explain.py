@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from jitload.cache.dependencies import from_manifest
-from jitload.cache.entry import newest_first, read_manifest, resolve_dir
+from jitload.cache.entry import newest_first, read_manifest
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, names_in
 from jitload.cache.matching import differing_parts, dirs_of_keys, newest_manifest
 from jitload.cache.remote import hide_credentials, last_failure
-from jitload.cache.tiers import bundle_key, find_bundles
+from jitload.cache.tiers import find_bundles, read_only_dirs
 from jitload.errors import CacheError, ToolchainError
 from jitload.settings import Settings
 
@@ -115,11 +115,7 @@ def raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, proble
 
 def _searched_dirs(cache_dir: Path, key: CacheKey, settings: Settings) -> _SearchedDirs:
     """Return the directories to search for an entry, each in a pair with the key to look for there."""
-    return [
-        (cache_dir, key),
-        *((bundle, bundle_key(key)) for bundle in find_bundles(cache_dir)),
-        *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
-    ]
+    return [(cache_dir, key), *read_only_dirs(find_bundles(cache_dir), key, settings)]
 
 
 class _NearestKey(NamedTuple):

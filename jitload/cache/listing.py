@@ -15,7 +15,7 @@ from jitload.cache.entry import (
     KEY_DIR_NAME,
     MANIFEST,
     USES_DIR,
-    check_file,
+    check_files,
     newest_first,
     read_beginning,
     read_manifest,
@@ -76,13 +76,9 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
     try:
         if manifest["schema"] != SCHEMA or manifest["key"] != leaf_dir.parent.name[-64:]:
             raise ValueError("its manifest belongs to another entry")
-        files = {**manifest["files"], manifest["product"]: (manifest["size"], manifest["sha256"])}
-        if extra := set(os.listdir(leaf_dir)) - {MANIFEST, *files}:
+        if extra := set(os.listdir(leaf_dir)) - {MANIFEST, *manifest["files"]}:
             raise ValueError(f"it contains the file {min(extra)!r}, which is not in its manifest")
-        for name, (size, sha256) in files.items():
-            if not isinstance(name, str) or "/" in name:
-                raise ValueError("its manifest names a file outside the entry")
-            check_file(leaf_dir / name, size, sha256)
+        check_files(leaf_dir, manifest, (manifest["product"], *manifest["files"]))
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its manifest is malformed ({error})") from error
     return manifest

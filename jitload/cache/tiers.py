@@ -53,7 +53,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     bundles = find_bundles(cache_dir)
     record = None  # the library for a record in a read-only directory is in the local cache
     if not is_rebuild and (bundles or settings.cache_path):
-        for directory, tier_key in _read_only_dirs(bundles, key, settings):
+        for directory, tier_key in read_only_dirs(bundles, key, settings):
             if entry := find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
                 if not entry.is_record:
                     return entry
@@ -88,7 +88,7 @@ def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
         put_entry(entry, key, settings)
 
 
-def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) -> Iterator[tuple[Path, CacheKey]]:
+def read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) -> Iterator[tuple[Path, CacheKey]]:
     """Yield (directory, key to find there) pairs for the bundles and the directories of `JITLOAD_CACHE_PATH`."""
     for bundle in bundles:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.cache.entry import MANIFEST, check_file, read_manifest
+from jitload.cache.entry import MANIFEST, check_files, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
@@ -204,7 +204,7 @@ def find_ptx(code: KernelCode) -> Path | None:
 def is_intact(path: Path, manifest: dict[str, Any]) -> bool:
     """Return whether an entry has a file, as the entry's manifest states. A crash of the machine may truncate files."""
     try:
-        check_file(path, *manifest["files"][path.name])
+        check_files(path.parent, manifest, [path.name])
     except (OSError, ValueError, LookupError, TypeError):
         return False
     return True
