@@ -25,90 +25,29 @@ from jitload.codegen.wrapper import (
 )
 from jitload.element_types import ELEMENT_TYPES
 from jitload.expressions.compiler import OP_NAMES
-from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
+from jitload.model import ImageKernel, ParameterSlot, Variable
 from jitload.request.launch import LAUNCH_ATTRIBUTES
 from jitload.signature.exports import Export
 from jitload.signature.kernels import make_typed_kernel
 
 LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"
-SIZES = {
-    "char": 1,
-    "bool": 1,
-    "short": 2,
-    "int": 4,
-    "unsigned int": 4,
-    "float": 4,
-    "__half": 2,
-    "Params": 12,
-    "Empty": 1,
-}
-
-
-def make_kernel(name: str, *parameters: str, sizes: dict[str, int] | None = None) -> Kernel:
-    """Make a kernel of parameters such as `const float* x`."""
-    pairs = [parameter.rsplit(" ", 1) for parameter in parameters]
-    slots, offset = [], 0
-    for type_, _ in pairs:
-        size = (sizes or {}).get(type_) or SIZES.get(type_, 8)
-        align = min(size & -size, 8)
-        offset = (offset + align - 1) // align * align
-        slots.append(ParameterSlot(offset=offset, size=size))
-        offset += size
-    image = ImageKernel(
-        symbol=f"_Z{len(name)}{name}", slots=tuple(slots), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024
-    )
-    return make_typed_kernel(image, [type_ for type_, _ in pairs], [label for _, label in pairs], name=name)
-
-
-def export(name: str, kernel: Kernel, launch: Launch | None = None, doc: str = "") -> Export:
-    return Export(name=name, kernel=kernel, launch=launch or Launch(), doc=doc)
-
-
-def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:
-    images = [EmbeddedImage(f"vec_{arch}", f"{arch}.cubin", arch) for arch in archs]
-    return Wrapper(
-        name=name, archs=tuple(archs), images=tuple(images), exports=tuple(exports), variables=tuple(variables)
-    )
-
-
-ALL_KINDS = make_kernel(
-    "every", "const float* f", "__half* h", "__nv_bfloat16* b", "const __nv_fp8_e4m3* e", "unsigned int* u",
-    "bool* flags", "void* any", "const float4* v", "float2* c", "Params* p", "bool flag", "char i8", "short i16",
-    "int i32",
-    "long long i64", "unsigned int u32", "unsigned long long u64", "float f32", "double f64", "__half f16",
-    "Params by_value", "Empty nothing", sizes={"Empty": 1},
-)  # fmt: skip
-ADD = make_kernel("add", "const float* x", "float* y", "int n")
-MATMUL = make_kernel("ns::matmul<float, 4>", "const float* a", "float* b", "int rows", "int columns")
-WRAPPERS = {
-    "bare": wrapper(export("add", ADD)),
-    "every_kind": wrapper(
-        export(
-            "every", ALL_KINDS, Launch(nullable=("f", "p"), raw_pointers="any", strided=("v", "f")), doc="All of them."
-        )
+SOURCE = """
+struct Params { float a; int b[2]; };
+namespace ns { __constant__ float coeffs[16]; }
+extern "C" __global__ void every(const float* f, unsigned char* h, const float4* v, void* any, bool flag, long long i64,
+                                 double f64, Params by_value) {}
+template <class T, int N> __global__ void matmul(const T* a, T* b, int rows, int columns) { b[0] = ns::coeffs[N]; }
+extern "C" __global__ void none() { extern __shared__ float tile[]; tile[0] = 1; }
+"""
+FUNCTIONS = {
+    "every": Launch(nullable="f", raw_pointers="any", strided=("v", "f"), doc="All of them."),
+    "matmul": Launch(
+        kernel="matmul<float, 4>",
+        grid=("ceil_div(columns, 32)", "ceil_div(a.shape[0], 32) if rows > 0 else 0"),
+        block=(32, "min(rows, 8)"),
+        args={"columns": "a.size(1)", "rows": "a.numel() // columns"},
     ),
-    "expressions": wrapper(
-        export(
-            "matmul",
-            MATMUL,
-            Launch(
-                grid=("ceil_div(columns, 32)", "ceil_div(a.shape[0], 32) if rows > 0 else 0"),
-                block=(32, "min(rows, 8)"),
-                shared_bytes="4 * rows * (columns + 1)",
-                args={"columns": "a.size(1)", "rows": "a.numel() // columns"},
-            ),
-        ),
-        export("add", ADD, Launch(grid="next_power_of_2(n)", block=256, args={"n": "x.numel()"})),
-    ),
-    "attributes": wrapper(
-        export("add", ADD, Launch(grid=4, block=64, cluster=(2, 1), cooperative=True, pdl=True, priority=-2)),
-        export("none", make_kernel("none"), Launch(grid=1, block=1, shared_bytes=1024)),
-        archs=("sm_80", "sm_90a", "sm_100f"),
-        variables=[
-            Variable(name="ns::coeffs", symbol="_ZN2ns6coeffsE", size=64),
-            Variable(name="n", symbol="n", size=4),
-        ],
-    ),
+    "none": Launch(grid=1, block=1, shared_bytes=1024, pdl=True, priority=-2),
 }
 
 
@@ -125,11 +64,11 @@ def test_a_header_needs_no_other_and_bears_the_systems(header, standard, tmp_pat
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", LANDING_PADS])  # exports in assembler, in C++, with pads
-def test_wrappers_compile_without_a_warning(more, tmp_path):
-    for name, described in WRAPPERS.items():
-        record, facts = describe_wrapper(described)
-        compile_strictly(record, facts, [more], tmp_path / name)
+@pytest.mark.parametrize("arch", [("sm_80", "sm_90a"), ("sm_90a", "cpu")])
+def test_wrappers_compile_without_a_warning(arch, tmp_path):
+    entry = build(SOURCE, functions=FUNCTIONS, arch=arch).parent
+    for flag in ("-DPLAIN", "-U__ELF__", LANDING_PADS):  # exports in assembler, in C++, with pads
+        compile_strictly(entry, [flag], tmp_path / "wrapper.o")
 
 
 LINK_FLAGS = "-shared -s -Wl,-z,now -Wl,-z,nodelete -Wl,-z,noexecstack -nostartfiles -nodefaultlibs -lgcc"
@@ -233,11 +172,21 @@ def test_a_string_literal_holds_what_it_was_given(text):
 
 
 def test_hostile_texts_stay_in_their_literals():
-    names = [make_kernel(f"k{number}<{text[:100]}>", "float* x") for number, text in enumerate(HOSTILE)]
+    image = ImageKernel(
+        symbol="k", slots=(ParameterSlot(0, 8),), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024
+    )
     exports = [
-        export(f"f{number}", found, doc=text) for number, (found, text) in enumerate(zip(names, HOSTILE, strict=True))
-    ]
-    hostile = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
+        Export(name=f"f{i}", kernel=make_typed_kernel(image, ["float*"], ["x"], name=f"k{i}<{text[:100]}>"),
+               launch=Launch(), doc=text)
+        for i, text in enumerate(HOSTILE)
+    ]  # fmt: skip
+    hostile = Wrapper(
+        name='"); #include "x"\n*/',
+        archs=("sm_90a",),
+        images=(EmbeddedImage("vec_sm_90a", "sm_90a.cubin", "sm_90a"),),
+        exports=tuple(exports),
+        variables=(Variable(name='v"\n', symbol="s\\", size=1),),
+    )
     record, facts = describe_wrapper(hostile)
     text = render_wrapper(facts)
     assert text.isascii()

@@ -4,79 +4,15 @@ from typing import Any
 
 import pytest
 from support.record import Reader
-from support.triton import descriptor_parameters, function, multiple, null, one, parameter, specialize
-from support.wrappers import compile_strictly
+from support.triton import function, multiple, parameter, specialize
 
 from jitload.errors import LaunchSpecError
-from jitload.model import Cubin, Descriptor, Scratch, Specialization
+from jitload.model import Cubin, Scratch, Specialization
 from jitload.triton.wrapper import TritonFunction, TritonVariant, describe_triton_wrapper
 
 
 def cubin(specialization: Specialization, arch: str = "sm_90a") -> Cubin:
     return Cubin(data=f"{specialization.kernel.symbol} {arch}".encode(), arch=arch, triton=specialization)
-
-
-def _softmax() -> TritonFunction:
-    """Return one variant: an argument that is not taken, constexprs, attributes."""
-    arguments = [parameter("out", "*bf16"), parameter("x", "*bf16"), parameter("mask", "None"), parameter("n", "i32")]
-    spec = specialize(
-        "softmax_kernel",
-        arguments,
-        taken=["out", "x", "n"],
-        assumptions=(multiple("out"), multiple("x"), null("mask")),
-        constexprs=(("BLOCK", 1024), ("CAUSAL", False), ("SCALE", 0.5), ("MODE", "mean")),
-        num_warps=8,
-        shared_bytes=65536,
-        is_pdl=True,
-    )
-    return function("softmax", ("softmax", cubin(spec)), grid=("ceil_div(n, BLOCK)", "x.shape[0]"))
-
-
-def _matmul() -> TritonFunction:
-    """Return two variants, one of them for two architectures that are launched in different ways."""
-    arguments = [
-        parameter("a", "tensordesc<fp16[128, 64]>", "float16"),
-        parameter("c", "*fp32"),
-        parameter("alpha", "fp16"),
-        parameter("k", "i32"),
-    ]
-    described = Descriptor(parameter="a", dtype="float16", block_shape=(128, 32), swizzle=2, elem_size=2, elem_type=6)
-    expanded = described._replace(block_shape=(128, 64), is_expanded=True, flags=1)
-    hopper = specialize(
-        "matmul_kernel",
-        arguments,
-        parameters=[*descriptor_parameters("a", 2), *arguments[1:]],
-        descriptors=(described,),
-        assumptions=(multiple("c"), multiple("k")),
-        num_ctas=2,
-        cluster=(2, 1, 1),
-        num_warps=12,
-        global_scratch=Scratch(size=384, alignment=128),
-    )
-    ampere = specialize(
-        "matmul_kernel",
-        arguments,
-        parameters=[*descriptor_parameters("a", 2, flags=1), *arguments[1:]],
-        descriptors=(expanded,),
-        assumptions=(multiple("c"), multiple("k")),
-    )
-    single = hopper._replace(assumptions=(one("k"),), kernel=hopper.kernel._replace(parameters=tuple(
-        p for p in hopper.kernel.parameters if p.name != "k"
-    )))  # fmt: skip
-    return function(
-        "matmul",
-        ("matmul__fast", (cubin(ampere, "sm_80"), cubin(hopper))),
-        ("matmul__one", cubin(single)),
-        grid=None,
-    )
-
-
-FUNCTIONS = {"triton": _softmax(), "triton_variants": _matmul()}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_wrappers_compile_without_a_warning(name, tmp_path):
-    compile_strictly(*describe_triton_wrapper("ops", [FUNCTIONS[name]]), [], tmp_path)
 
 
 def test_cubins_launched_alike_share_a_kernel():
