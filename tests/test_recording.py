@@ -169,12 +169,13 @@ def test_triton_kernels(record, cache, tmp_path):
     x = torch.empty(64, device="meta")
     jitload.load_triton("args", triton_kernels.vector_add, x, x, x, 1, BLOCK=128, num_warps=8, **words)
     jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=128, **words)
+    jitload.load_triton("default", triton_kernels.with_a_default_of_an_option, x, grid=1, arch=ARCH)
     from test_triton_tune import load, write
 
     load(tuned=write(tmp_path / "tuned.json", {7: 1}), nearest="log2")
     (tmp_path / "tuned.json").unlink()  # the record has the measurements
     rows = json.loads(record.read_text())
-    assert [row["name"] for row in rows] == ["ops", "args", "args", "t", "t"]
+    assert [row["name"] for row in rows] == ["ops", "args", "args", "default", "t", "t"]
     assert [bool(row["tuned"]) for row in rows[-2:]] == [False, True]
     keys = sorted(cache.glob("*-*"))
     jitload.prebuild(rows, progress=False, jobs=1).check()  # links the libraries of the same keys

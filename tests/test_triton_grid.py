@@ -12,13 +12,32 @@ import triton.language as tl
 
 from jitload.errors import LaunchSpecError
 from jitload.triton.grid import GridScope, read_grid
+from jitload.triton.key import tensors_of
 
-SCOPE = GridScope(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={})
+SCOPE = GridScope(
+    kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={}, tensors={}
+)
 PROGRAMS, HEADS = 132, 12
 WIDE = tl.constexpr(7)
 n, M, N = 1000, 5, 6
 x = object()
 rows, data = None, [1, 2]
+
+
+class Array:
+    """A tensor."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def data_ptr(self) -> int:
+        return id(self)
+
+    def numel(self) -> int:
+        return self.shape[0]
+
+
+source, target = Array(8), Array(9)
 
 
 def named(meta: Any) -> Any:
@@ -132,6 +151,39 @@ def refusal(grid: Any, **examples: Any) -> str:
         read_grid(grid, SCOPE._replace(examples=examples))
     assert 'grid="ceil_div(n, BLOCK)"' in str(caught.value)
     return str(caught.value).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected"),
+    [
+        ({"x": target, "y": source}, "y.numel()"),
+        ({"y": source, "source": target}, "y.numel()"),  # not the parameter of the same name
+        ({"source": Array(8)}, "source.numel()"),  # such as a view
+        ({"source": Array(7)}, None),
+        ({"x": source, "y": source}, None),
+        ({"x": source, "source": source}, "source.numel()"),
+        ({"x": target}, None),
+        ({}, None),
+    ],
+)
+def test_a_tensor_of_another_name_is_the_parameter_for_which_it_was_passed(
+    examples: dict[str, Any], expected: str | None
+):
+    def grid(_: Any) -> Any:
+        return (source.numel(),)
+
+    scope = SCOPE._replace(arguments=("x", "y", "source"), tensors=dict(tensors_of(grid, examples)))
+    if expected is not None or not examples:
+        assert read_grid(grid, scope) == (expected or "source.numel()",)
+        return
+    with pytest.raises(LaunchSpecError, match="reads the tensor 'source', which is not the argument of exactly one"):
+        read_grid(grid, scope)
+
+
+def test_a_tensor_that_is_no_parameter():
+    expected = "reads the tensor 'source', which is not the argument of exactly one parameter; write m['…'] with"
+    assert expected in refusal(lambda m: (triton.cdiv(source.numel(), m["BLOCK"]),))
+    assert expected in refusal(lambda m: (source.shape[0],))
 
 
 def test_a_name_that_means_two_things():

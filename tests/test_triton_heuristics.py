@@ -59,6 +59,20 @@ def test_heuristics_run_for_each_variant():
     assert list(mod) == ["decided", "decided__bias_ptr_None", "decided__variant_1"]
 
 
+def test_outer_heuristics_run_first_and_inner_ones_replace_their_values():
+    inner = decided(HAS_BIAS=lambda args: args["BLOCK"] == 32)
+    for outer in ({"BLOCK": lambda _: 32}, {"BLOCK": lambda _: 32, "HAS_BIAS": lambda _: False}):
+        kernel = triton.heuristics(outer)(inner)
+        assert constexprs(kernel, signature=SIGNED) == {"HAS_BIAS": True, "BLOCK": 32}
+
+
+def test_a_heuristic_may_ask_for_the_class_of_an_example_argument():
+    kernel = decided(HAS_BIAS=lambda args: isinstance(args["bias_ptr"], Tensor))
+    assert constexprs(kernel, Tensor(), Tensor(), 8, BLOCK=32)["HAS_BIAS"] is True
+    assert constexprs(kernel, Tensor(), 7, 8, BLOCK=32)["HAS_BIAS"] is False
+    assert "from the argument 'bias_ptr'" in refusal(SignatureError, kernel, signature=SIGNED, BLOCK=32)
+
+
 def test_heuristics_may_set_options():
     kernel = decided(HAS_BIAS=lambda _: False, num_warps=lambda args: args["BLOCK"] // 64)
     assert extract(kernel, signature=SIGNED, BLOCK=512).num_warps == 8
@@ -77,7 +91,6 @@ def test_heuristics_may_set_options():
         lambda args: args["n"] == 4,
         lambda args: bool(args["bias_ptr"]),
         lambda args: args["bias_ptr"].numel() > 0,
-        lambda args: isinstance(args["bias_ptr"], Tensor),
         lambda args: args["bias_ptr"] in (1, 2),
         lambda args: f"{args['n']}" == "4",
         lambda args: math.log2(args["n"]) > 3,

@@ -315,6 +315,22 @@ def test_what_is_not_a_kernel(kernel, expected):
     assert message == f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {expected}"
 
 
+def test_decorators_that_libraries_derive_from_those_of_triton():
+    class CachedTuner(triton.runtime.Autotuner):  # as in flash-linear-attention and FlagGems
+        pass
+
+    class Rules(triton.runtime.Heuristics):
+        pass
+
+    def load_tuned(**options: Any) -> Any:
+        configs = [triton.Config({}, num_warps=1)]
+        rules = Rules(kernels.vector_add, kernels.vector_add.arg_names, {"BLOCK": lambda _: 64})
+        tuner = CachedTuner(rules, rules.arg_names, configs, ["n"], None, None, do_bench=lambda *_: 1.0)
+        return extract(tuner, signature=ADD, **options)
+
+    assert (load_tuned().num_warps, load_tuned().constexprs) == (1, (("BLOCK", 64),))
+
+
 def test_a_kernel_that_torch_wrapped():
     wrapped = torch.library.wrap_triton(kernels.vector_add)
     assert extract(wrapped, signature=ADD, BLOCK=64).kernel.name == "vector_add"

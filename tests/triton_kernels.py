@@ -294,3 +294,9 @@ def of_a_sized_tuple(pair, n):
     offsets = tl.program_id(0) * pair[2] + tl.arange(0, pair[2])
     mask = offsets < n
     tl.store(pair[1] + offsets, tl.load(pair[0] + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def with_a_default_of_an_option(x_ptr, num_warps: tl.constexpr = 8):
+    """Has a default that is not an option unless a call passes it."""
+    tl.store(x_ptr + tl.arange(0, 64), num_warps)

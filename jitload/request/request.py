@@ -124,6 +124,7 @@ class TritonSource(NamedTuple):
         kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
         triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
         examples: The integers among the example arguments.
+        grid_tensors: `(name, parameter)` pairs for the tensors that the function in `grid` reads.
         choice: How a key chooses among the variants, or None if the first that fits is launched.
     """
 
@@ -134,6 +135,7 @@ class TritonSource(NamedTuple):
     kernel: Any = None
     triton: Any = None
     examples: tuple[tuple[str, int], ...] = ()
+    grid_tensors: tuple[tuple[str, str], ...] = ()
     choice: Choice | None = None
 
     def __eq__(self, other: object) -> bool:

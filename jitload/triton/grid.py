@@ -31,12 +31,15 @@ class GridScope(NamedTuple):
         arguments: Names of the run-time parameters.
         constexprs: Names of the constexprs.
         examples: Example values of run-time parameters, by name.
+        tensors: The run-time parameters for which tensors of a grid function were passed, by the tensors' names in the
+            function. A tensor that was not passed for exactly one parameter has "".
     """
 
     kernel: str
     arguments: tuple[str, ...]
     constexprs: tuple[str, ...]
     examples: Mapping[str, Any]
+    tensors: Mapping[str, str]
 
 
 def read_grid(grid: Any, scope: GridScope) -> Extent | None:
@@ -156,8 +159,14 @@ class _Translator:
     def tensor(self, node: ast.expr) -> ast.Name | None:
         """Return the run-time parameter for a node such as `x` or `META["x"]`, or None for any other node."""
         match node:
-            case ast.Name(id=name) if name != self.meta and name in self.scope.arguments:
-                return node
+            case ast.Name(id=name) if name != self.meta and self.scope.tensors.get(name, name) in self.scope.arguments:
+                return ast.Name(self.scope.tensors.get(name, name), ctx=ast.Load())
+            case ast.Name(id=name) if hasattr(self.outer.get(name), "data_ptr"):
+                self.fail(
+                    f"reads the tensor {name!r}, which is not the argument of exactly one parameter; write "
+                    f"{self.meta}['…'] with the name of a parameter: {', '.join(self.scope.arguments)}",
+                    node,
+                )
             case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(str(name))):
                 return ast.Name(name, ctx=ast.Load()) if name in self.scope.arguments else None
         return None

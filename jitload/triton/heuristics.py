@@ -2,8 +2,8 @@
 
 Triton runs these functions before each launch, which a library cannot do. But what they compute from compiled-in values
 is the same at each launch, so jitload runs them once, with stand-ins for the run-time arguments. A heuristic can find
-out only whether an argument is None. A hook can find out, too, whether an argument is a tensor descriptor, and may set
-its block shape. Any other use of an argument is an error.
+out only whether an argument is None, and the class of an example argument. A hook can find out, too, whether an
+argument is a tensor descriptor, and may set its block shape. Any other use of an argument is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from jitload.errors import JitLoadError, SignatureError
-from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, show_values
+from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, example_arguments, show_values
 from jitload.triton.key import code_objects, outer_names
 from jitload.triton.plan import types_by_name
 
@@ -37,7 +37,12 @@ def apply_heuristics(
     names in `explicit` are skipped.
     """
     results = dict(values)
-    stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
+    examples = example_arguments(kernel, spec).items()
+    classes = {name: type(value) for name, value in examples if type(value).__name__ != "dtype"}  # a tensor's stand-in
+    stand_ins = {
+        name: None if kind == "null" else _TypedStandIn(classes[name]) if name in classes else StandIn()
+        for name, kind in _argument_kinds(kernel, spec)
+    }
     unknown: dict[str, str] = {}
     for name, function in kernel.heuristics.items():
         if name in explicit:
@@ -45,7 +50,7 @@ def apply_heuristics(
         arguments = _Arguments(kernel, {**stand_ins, **results})
         try:
             results[name] = function(arguments)
-            if type(results[name]) is StandIn:
+            if StandIn in type(results[name]).__mro__:
                 _refuse_value()
         except Exception as error:
             if not arguments.unknown:
@@ -77,7 +82,7 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
     stand_ins: dict[str, Callable[[], Any]] = {
         "null": lambda: None,
         "descriptor": _DescriptorStandIn,
-        "pointer": _PointerStandIn,
+        "pointer": lambda: _TypedStandIn(object),
         "other": StandIn,
     }
     arguments = _Arguments(
@@ -116,8 +121,7 @@ def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[s
                 text = types.get(param.name, param.annotation_type)
                 yield param.name, "null" if text is None and param.name in types else _kind_of_type(text)
         return
-    names = [param.name for param in kernel.params]
-    for name, value in {**dict(zip(names, spec.args, strict=False)), **spec.named_args}.items():
+    for name, value in example_arguments(kernel, spec).items():
         is_pointer = hasattr(value, "data_ptr") or type(value).__name__ == "dtype"
         kind = "null" if value is None else "pointer" if is_pointer else "other"
         yield name, "descriptor" if hasattr(value, "block_shape") else kind
@@ -171,11 +175,16 @@ for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "red
     setattr(StandIn, f"__{_name}__", _refuse_value)  # `object` defines these; other operators raise a TypeError anyway
 
 
-class _PointerStandIn(StandIn):
-    """A stand-in for a tensor. A hook may use `isinstance()` on it."""
+class _TypedStandIn(StandIn):
+    """A stand-in for an argument of a known class. A heuristic or a hook may use `isinstance()` on it."""
+
+    def __init__(self, argument_class: type) -> None:
+        object.__setattr__(self, "argument_class", argument_class)
 
     def __getattribute__(self, name: str) -> Any:
-        return type(self) if name == "__class__" else super().__getattribute__(name)
+        if name == "__class__":
+            return object.__getattribute__(self, "argument_class")
+        return super().__getattribute__(name)
 
 
 class _DescriptorStandIn(StandIn):

@@ -130,14 +130,14 @@ def read_kernel(kernel: Any) -> TritonKernel:
     best_config = prune = None
     keys: tuple[str, ...] = ()
     while not _has_base(kernel, "JITFunction"):
-        kind = type(kernel).__name__
-        if kind == "Autotuner":
+        if _has_base(kernel, "Autotuner"):
             configs = tuple(kernel.configs)
             keys, prune = tuple(getattr(kernel, "keys", ())), getattr(kernel, "early_config_prune", None)
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
-        elif kind == "Heuristics":
-            heuristics = {**kernel.values, **heuristics}
-        elif kind == "TraceableTritonKernelWrapper":  # the result of torch.library.wrap_triton
+        elif _has_base(kernel, "Heuristics"):
+            # Triton runs the outer functions first, and lets an inner one replace the value of an outer one.
+            heuristics = {**{name: f for name, f in heuristics.items() if name not in kernel.values}, **kernel.values}
+        elif _has_base(kernel, "TraceableTritonKernelWrapper"):  # the result of torch.library.wrap_triton
             kernel = kernel.kernel
             continue
         else:
@@ -232,6 +232,11 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
     return spec.replaced(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)
+
+
+def example_arguments(kernel: TritonKernel, spec: CompileSpec) -> dict[str, Any]:
+    """Return the example arguments by name, also those that were passed by position."""
+    return {**dict(zip([param.name for param in kernel.params], spec.args, strict=False)), **spec.named_args}
 
 
 def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:

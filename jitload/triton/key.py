@@ -115,13 +115,32 @@ def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
 
 
-def grid_key(grid: Any) -> tuple[str, ...]:
-    """Return the texts that identify a grid in the key. They describe a function by its code object, not its source."""
+def tensors_of(grid: Any, examples: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return a (name, parameter) pair for each tensor that a grid function reads, as in `GridScope.tensors`."""
+    if not examples or not isinstance(grid, FunctionType):
+        return ()
+    tensors = [(name, value) for name, value in sorted(outer_names(grid)) if hasattr(value, "data_ptr")]
+    return tuple((name, _parameter_of(name, value, examples)) for name, value in tensors)
+
+
+def _parameter_of(name: str, tensor: Any, examples: Mapping[str, Any]) -> str:
+    """Return the parameter for which a tensor was passed, or "" if that is not exactly one."""
+    parameters = [parameter for parameter, value in examples.items() if value is tensor]
+    if name in parameters or (not parameters and getattr(examples.get(name), "shape", None) == tensor.shape):
+        return name
+    return parameters[0] if len(parameters) == 1 else ""
+
+
+def grid_key(grid: Any, tensors: tuple[tuple[str, str], ...] = ()) -> tuple[str, ...]:
+    """Return the texts that identify a grid in the key. They describe a function by its code object, not its source.
+
+    `tensors` says for which parameters the tensors that the function reads were passed.
+    """
     if not isinstance(grid, FunctionType):
         return (repr(grid),)
     code = grid.__code__
     values = [(name, _grid_value_text(plain_value(value))) for name, value in _dotted_names(grid)]
-    facts = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values)
+    facts = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values, tensors)
     return ("function", sys.version, code.co_code.hex(), *map(repr, facts))
 
 

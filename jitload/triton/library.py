@@ -34,6 +34,7 @@ def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...
         arguments=tuple(argument.name for argument in specialization.arguments),
         constexprs=tuple(name for name, value in specialization.constexprs if isinstance(value, int)),
         examples=dict(source.examples),
+        tensors=dict(source.grid_tensors),
     )
     grid = read_grid(source.grid, scope)
     return TritonVariant(name=variant.name, cubins=cubins, grid=grid, values=variant.values)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
-from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
+from jitload.triton.kernel import (
+    OPTIONS,
+    CompileSpec,
+    TritonKernel,
+    choose_config,
+    config_values,
+    example_arguments,
+    plain_value,
+)
 from jitload.triton.versions import Triton, changed_interface, cuda_backend
 
 if TYPE_CHECKING:
@@ -91,7 +99,9 @@ def signature_of(plan: Plan) -> dict[str, Any]:
             hinted = f"{type_}:16" if (index,) in plan.multiples else type_
             signature[name] = None if value is None else "i32:1" if value == 1 else hinted
     constexprs = {
-        name: plan.constants.get((index,)) for index, (name, _) in enumerate(plan.types) if name in plan.constexprs
+        name: plan.constants.get((index,))
+        for index, (name, _) in enumerate(plan.types)
+        if name in plan.constexprs and (name not in OPTIONS or name in plan.options)  # otherwise, it is a default
     }
     return {"signature": signature, "constexprs": constexprs, **plan.options}
 
@@ -306,8 +316,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     by_position = frozenset(param.name for param in params[: len(spec.args)])
     constexprs = complete_constexprs(kernel, spec.constexprs, bound=by_position)
     if not triton.has_paths:
-        by_name = {**{param.name: value for param, value in zip(params, spec.args, strict=False)}, **spec.named_args}
-        check_no_tuples(kernel, by_name)
+        check_no_tuples(kernel, example_arguments(kernel, spec))
     backend = cuda_backend(triton, capability)
     bind = _binder(kernel, triton, backend)
     try:

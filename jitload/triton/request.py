@@ -17,11 +17,12 @@ from jitload.triton.kernel import (
     CompileSpec,
     TritonKernel,
     assign_keywords,
+    example_arguments,
     import_name,
     is_cubin,
     read_kernel,
 )
-from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
+from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts, tensors_of
 from jitload.triton.plan import Plan, make_plan, signature_of
 from jitload.triton.versions import Triton, find_triton
 
@@ -202,23 +203,19 @@ def _source_of_plans(
     """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan, _ in plans]
+    examples = example_arguments(kernel, spec)
+    tensors = tensors_of(grid, examples)
     source = TritonSource(
-        parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", grid_key(grid))),
+        parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", grid_key(grid, tensors))),
         name=kernel.name,
         variants=tuple(VariantSource(name=label, plan=plan, values=values) for label, plan, values in plans),
         grid=grid,
         kernel=kernel,
         triton=triton,
-        examples=_integers(kernel, spec),
+        examples=tuple((name, value) for name, value in examples.items() if type(value) is int),
+        grid_tensors=tensors,
     )
     return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
-
-
-def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int], ...]:
-    """Return a (name, value) pair for each integer among the example arguments."""
-    names = [param.name for param in kernel.params]
-    values = {**dict(zip(names, spec.args, strict=False)), **spec.named_args}
-    return tuple((name, value) for name, value in values.items() if type(value) is int)
 
 
 def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from jitload.errors import SignatureError
 from jitload.request.tune import Values
 from jitload.signature.exports import make_unique_name
-from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, show_values
+from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, example_arguments, show_values
 from jitload.triton.plan import Plan
 
 
@@ -51,7 +51,7 @@ def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
                 f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
                 "list them, variants=[{'BLOCK': 512}, …]"
             )
-        arguments = {**dict(zip([p.name for p in kernel.params], spec.args, strict=False)), **spec.named_args}
+        arguments = example_arguments(kernel, spec)
         if kernel.prune is None or not arguments:
             return list(kernel.configs)
         pruned = list(kernel.prune(list(kernel.configs), arguments, **spec.constexprs))
