@@ -110,11 +110,18 @@ def test_values_of_arguments_are_not_known(ask):
 
 
 def test_all_unknown_values_of_heuristics_are_named_in_one_message():
-    unknown = {"EVEN": lambda args: args["n"] % 2 == 0, "TWICE": lambda args: args["EVEN"], "BLOCK": lambda args: 64}
+    unknown = {
+        "EVEN": lambda args: args["n"] % 2 == 0,
+        "TWICE": lambda args: args["EVEN"],
+        "THRICE": lambda args: args["TWICE"],
+        "WHOLE": lambda args: args["EVEN"] >= args["n"],
+        "BLOCK": lambda args: 64,
+    }
     kernel = triton.heuristics({**unknown, "HAS_BIAS": lambda args: args["bias_ptr"] > 3})(decided(BLOCK=lambda _: 1))
     message = refusal(SignatureError, kernel, signature=SIGNED)
-    assert "heuristics compute 'EVEN' from the argument 'n', 'HAS_BIAS' from the argument 'bias_ptr'" in message
-    assert "pass constexprs={'EVEN': …, 'HAS_BIAS': …}" in message
+    sources = "'EVEN' from the argument 'n', 'WHOLE' from the argument 'n', 'HAS_BIAS' from the argument 'bias_ptr'"
+    assert f"heuristics compute {sources}" in message
+    assert "pass constexprs={'EVEN': …, 'WHOLE': …, 'HAS_BIAS': …}" in message
 
 
 def test_a_default_does_not_hide_an_unknown_argument():

@@ -44,6 +44,7 @@ def apply_heuristics(
         for name, kind in _argument_kinds(kernel, spec)
     }
     unknown: dict[str, str] = {}
+    failed: set[str] = set()
     for name, function in kernel.heuristics.items():
         if name in explicit:
             continue
@@ -55,9 +56,11 @@ def apply_heuristics(
         except Exception as error:
             if not arguments.unknown:
                 raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
-            # If the unknown name is a heuristic that has failed before, this one fails only because of that.
-            if arguments.unknown not in unknown:
-                unknown[name] = arguments.unknown
+            # If all unknown names are heuristics that have failed before, this one may fail only because of them.
+            if sources := [source for source in arguments.unknown if source not in failed]:
+                unknown[name] = sources[-1]
+            failed.add(name)
+            results[name] = StandIn()
     if unknown:
         raise _run_time_error(kernel.name, unknown)
     return results
@@ -93,10 +96,9 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
         try:
             hook(arguments)
         except Exception as error:  # noqa: BLE001  the user's code
-            unknown = arguments.unknown
             problem = (
-                f"it uses {unknown!r}, which is unknown at the build ({error})"
-                if unknown
+                f"it uses {arguments.unknown[-1]!r}, which is unknown at the build ({error})"
+                if arguments.unknown
                 else f"it fails with {error!r}"
             )
     if problem:
@@ -218,21 +220,21 @@ def _descriptor_class() -> type:
 
 
 class _Arguments(dict[str, Any]):
-    """The mapping for a heuristic or a hook. Looking up a name without a known value sets `unknown` to the name."""
+    """The mapping for a heuristic or a hook. `unknown` lists the names without a known value that it looked up."""
 
     def __init__(self, kernel: TritonKernel, values: Mapping[str, Any]) -> None:
         super().__init__(values)
         self.run_time = frozenset(param.name for param in kernel.params if not param.is_constexpr)
-        self.unknown = ""
+        self.unknown: list[str] = []
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if StandIn in type(value).__mro__:
-            self.unknown = name
+            self.unknown.append(name)
         return value
 
     def __missing__(self, name: str) -> NoReturn:
-        self.unknown = name
+        self.unknown.append(name)
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
