@@ -12,7 +12,7 @@ from support.arrays import CudaArray
 from support.triton import aligned_array
 
 import jitload
-from jitload.errors import LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.variants import source_digest
 from jitload.tuning.jobs import tune_requests
 
@@ -94,6 +94,16 @@ def test_the_decorator_leaves_configurations_out(monkeypatch):
     example = torch.empty(64, device="meta")
     mod = jitload.load_triton("p", tuned_add, example, example, example, 1000, variants="all", grid=GRID, arch=ARCH)
     assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
+
+
+def test_the_decorator_may_read_arguments_as_keywords(monkeypatch):
+    monkeypatch.setattr(tuned_add, "early_config_prune", lambda configs, _args, **words: configs[words["n"] :])
+    example = torch.empty(64, device="meta")
+    words = {"variants": "all", "grid": GRID, "arch": ARCH}
+    mod = jitload.load_triton("p", tuned_add, example, example, example, n=1, **words)
+    assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
+    with pytest.raises(JitLoadError, match="kernel 'tuned_add': its early_config_prune failed: KeyError\\('n'\\)"):
+        jitload.load_triton("p", tuned_add, example, example, example, 1, **words)
 
 
 REQUEST = {"name": "t", "kernel": "triton_tuned:tuned_add", "signature": SIGNATURE, "variants": "all", "grid": GRID}

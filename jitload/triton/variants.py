@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jitload.errors import SignatureError
+from jitload.errors import JitLoadError, SignatureError
 from jitload.request.tune import Values
 from jitload.signature.exports import make_unique_name
 from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, example_arguments, show_values
@@ -54,8 +54,11 @@ def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
         arguments = example_arguments(kernel, spec)
         if kernel.prune is None or not arguments:
             return list(kernel.configs)
-        pruned = list(kernel.prune(list(kernel.configs), arguments, **spec.constexprs))
-        return pruned or list(kernel.configs)[:1]
+        try:  # Triton, too, passes all arguments that the caller named as keywords
+            pruned = kernel.prune(list(kernel.configs), arguments, **spec.named_args, **spec.constexprs, **spec.options)
+        except Exception as error:
+            raise JitLoadError(f"kernel {kernel.name!r}: its early_config_prune failed: {error!r}") from error
+        return list(pruned) or list(kernel.configs)[:1]
     if isinstance(variants, str | Mapping) or not isinstance(variants, Sequence):
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
     if not variants:
