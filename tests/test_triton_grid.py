@@ -186,6 +186,23 @@ def test_a_tensor_that_is_no_parameter():
     assert expected in refusal(lambda m: (source.shape[0],))
 
 
+def test_local_integers_of_the_caller_are_constants_with_a_warning(caplog: pytest.LogCaptureFixture):
+    tokens = 77
+    assert read_grid(lambda m: (triton.cdiv(tokens, m["BLOCK"]) * PROGRAMS, 1), SCOPE) == (
+        "ceil_div(77, BLOCK) * 132",
+        "1",
+    )
+    (message,) = caplog.messages
+    expected = "kernel 'k': the grid is (ceil_div(77, BLOCK) * 132, 1) for all calls, with the constants tokens=77. If"
+    assert message.startswith(expected)
+    caplog.clear()
+    assert read_grid(lambda m: (triton.cdiv(n, m["BLOCK"]) * PROGRAMS, 1), SCOPE) == (
+        "ceil_div(n, BLOCK) * 132",
+        "1",
+    )
+    assert not caplog.messages
+
+
 def test_a_name_that_means_two_things():
     assert read_grid(lambda m: (n,), SCOPE._replace(examples={"n": 1000})) == ("n",)
     expected = (

@@ -206,7 +206,7 @@ def test_the_key_of_a_grid_needs_no_source():
 def test_the_key_of_a_grid_has_all_values_that_its_expressions_use():
     wide, config, count = tl.constexpr(7), SimpleNamespace(inner=SimpleNamespace(size=3)), max
     grid = lambda m: (count(m["n"], 2) * wide, config.inner.size)  # noqa: E731
-    scope = GridScope(kernel="k", arguments=("n",), constexprs=(), examples={})
+    scope = GridScope(kernel="k", arguments=("n",), constexprs=(), examples={}, tensors={})
     assert read_grid(grid, scope) == ("max(n, 2) * 7", "3")
     keys = {grid_key(grid)}
     wide = tl.constexpr(8)

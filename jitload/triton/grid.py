@@ -6,6 +6,7 @@ import ast
 import builtins
 import copy
 import inspect
+import logging
 import math
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
@@ -16,6 +17,7 @@ from jitload.request.launch import Extent
 from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 
+_logger = logging.getLogger(__name__)
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _MAX_NODES = 1000  # nodes of a grid's syntax tree, after local variables were replaced by their values
 _METHODS = ("numel", "size", "stride", "dim")
@@ -75,13 +77,24 @@ class _Translator:
         self.outer = dict(outer_names(grid))
         self.function = grid
         self.meta = grid.__code__.co_varnames[0] if grid.__code__.co_argcount == 1 else ""
+        self.constants: dict[str, int] = {}  # integers of the function that defines the grid, by name
 
     def run(self) -> Extent:
         if not self.meta:
             self.fail("must take one argument, Triton's mapping of the parameters", None)
         body = self.returned(_find_node(self.function, self.fail))
         extents = body.elts if isinstance(body, ast.Tuple | ast.List) else [body]
-        return tuple(ast.unparse(self.translate(extent)) for extent in extents)
+        expressions = tuple(ast.unparse(self.translate(extent)) for extent in extents)
+        if self.constants:
+            _logger.warning(
+                "kernel %r: the grid is (%s) for all calls, with the constants %s. If they depend on the arguments, "
+                "write %s['…'] with the name of a parameter, or leave grid= out and pass the grid to each call",
+                self.scope.kernel,
+                ", ".join(expressions),
+                ", ".join(f"{name}={value}" for name, value in self.constants.items()),
+                self.meta,
+            )
+        return expressions
 
     def fail(self, problem: str, node: ast.AST | None) -> NoReturn:
         text = ast.unparse(node) if node is not None else self.function.__name__
@@ -184,6 +197,8 @@ class _Translator:
                 )
             return node
         if isinstance(value, int):
+            if node.id in self.function.__code__.co_freevars:
+                self.constants[node.id] = int(value)
             return ast.Constant(int(value))
         constexprs = (f"{self.meta}[{name!r}]" for name in self.scope.constexprs)
         names = ", ".join((*self.scope.arguments, *constexprs))
