@@ -108,9 +108,9 @@ def _hint(log: str, options: Sequence[str]) -> str:
             *("name them, ", Argument("functions", "run", python="functions=['run']")),
             ", in cuda_sources= or in cpp_sources=.",
         )
-    from jitload.toolchain.cutlass import cutlass_conflict_hint
+    from jitload.toolchain.cutlass import cutlass_hint
 
-    return cutlass_conflict_hint(log)
+    return cutlass_hint(log)
 
 
 def fast_compile_hint(log: str) -> str:

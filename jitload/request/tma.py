@@ -119,13 +119,8 @@ def read_tma(value: object) -> tuple[tuple[str, Tma], ...]:
         pairs = dict(value.items() if isinstance(value, Mapping) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         pairs = {"": None}
-    ranks: dict[str, int] = {}
-    for name, tma in pairs.items():
-        if not isinstance(name, str) or not isinstance(tma, Tma):
-            raise LaunchSpecError("must be a mapping from names of parameters to Tma records", field="tma")
-        if (rank := ranks.setdefault(tma.tensor, tma.rank)) != tma.rank:
-            problem = f"is for {tma.rank} axes of {tma.tensor!r}, but another map of this tensor is for {rank}"
-            raise LaunchSpecError(problem, field=f"tma[{name!r}]")
+    if not all(isinstance(name, str) and isinstance(tma, Tma) for name, tma in pairs.items()):
+        raise LaunchSpecError("must be a mapping from names of parameters to Tma records", field="tma")
     return tuple(pairs.items())
 
 
@@ -150,10 +145,8 @@ class TmaNumbers:
         limits = {"channels": 256, "pixels": 1024} if not tma.box else {}
         self.numbers = {field: self._number(field, getattr(tma, field), 1, limits[field]) for field in limits}
         self._check_bytes((self.numbers.get("channels") or self.extents["box"][-1]) * element_bytes, element_bytes)
-        if tma.fill == "nan" and "float" not in dtype:
-            raise self._error("fill", f"must be 'zero' for {dtype}, which has no NaN")
-        if tma.fill == "nan" and element_bytes == 1:
-            raise self._error("fill", f"must be 'zero' for {dtype}, which the driver takes for bytes")
+        if tma.fill == "nan" and DTYPES[dtype] < DTYPES["float16"]:
+            raise self._error("fill", f"must be 'zero' for {dtype}, for which the driver has no NaN")
 
     def _check_bytes(self, inner_bytes: int, element_bytes: int) -> None:
         """Check the bytes that one instruction copies along the last axis."""

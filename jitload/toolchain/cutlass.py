@@ -11,8 +11,6 @@ from jitload.toolchain.host import package_dirs
 
 # The packages of the wheels that contain CUTLASS, and its directory in each.
 _CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang": "3rdparty/cutlass"}
-# CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later ones declare the same templates differently.
-_NEEDS_OLDER_CCCL = "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'"
 _CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
@@ -60,13 +58,12 @@ def cutlass_dirs(chosen: str = "") -> tuple[Path, ...]:
     return tuple(path for path in paths if path.is_dir())
 
 
-def cutlass_hint(header: str) -> str:
-    """Return advice about a missing header of CUTLASS, or "" for another header."""
-    if header.startswith(("cutlass/", "cute/")):
-        return f"{header} belongs to CUTLASS: pip install nvidia-cutlass, or set JITLOAD_CUTLASS to its directory."
-    return _NEEDS_OLDER_CCCL if header == "cuda/std/__tuple_dir/structured_bindings.h" else ""
-
-
-def cutlass_conflict_hint(log: str) -> str:
-    """Return advice if CUTLASS and CCCL declare the same templates differently, or "" if a log does not say so."""
-    return _NEEDS_OLDER_CCCL if "/cute/" in log and "incompatible with template parameter" in log else ""
+def cutlass_hint(problem: str) -> str:
+    """Return advice if the missing header or the log `problem` is about CUTLASS, otherwise ""."""
+    if problem.startswith(("cutlass/", "cute/")):
+        return f"{problem} belongs to CUTLASS: pip install nvidia-cutlass, or set JITLOAD_CUTLASS to its directory."
+    # CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later ones declare templates differently.
+    is_older = problem == "cuda/std/__tuple_dir/structured_bindings.h" or (
+        "/cute/" in problem and "incompatible with template parameter" in problem
+    )
+    return "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'" if is_older else ""
