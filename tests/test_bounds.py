@@ -19,9 +19,9 @@ from support.bounds import Extents, Touched, touched_by
 import jitload
 from jitload import Launch
 from jitload.bounds import accesses
+from jitload.bounds.execution import SHARED
 from jitload.bounds.extents import bound_checks, read_extents
 from jitload.bounds.ptx import read_entry
-from jitload.bounds.values import SHARED
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
 from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
@@ -127,9 +127,9 @@ TEXTS = {
     "stencil.x": "min(n, grid.x * block.x + 1) elements",
     "stencil.y": "min(n - 1, grid.x * block.x) elements, from number 1 on",
     "masked.y": "at most min(n, grid.x * block.x) elements",
-    "vectors.y": "min((n // 4) - 1, grid.x * block.x - 1) * 4 + 4 elements",
+    "vectors.y": "4 * min((n // 4), grid.x * block.x) elements",
     "mirrored.s": "4 * block.x of 160 bytes of shared memory",
-    "dynamic.d": "max(4 * n + 4 * block.x, 4 * n + 4) bytes of dynamic shared memory, from number 4 * n on",
+    "dynamic.d": "4 * n + 4 * block.x bytes of dynamic shared memory, from number 4 * n on",
     "gathered.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
     "selected.y": "unknown, because the pointer is stored, chosen or passed on, at bounds.cu:{}: ",
     "logarithmic.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
@@ -291,19 +291,21 @@ def test_extents_need_the_source_of_one_kernel(gpu_mod):
 def conditional_stores(count: int) -> str:
     """Return PTX with so many stores, each under a condition of its own."""
     stores = "".join(
-        f"setp.ge.s32 %p{n}, %r1, {n}; @%p{n} bra $L{n}; st.global.u32 [%rd3], %r1; $L{n}:\n" for n in range(count)
+        f"add.s32 %q{n}, %r2, {n}; setp.ge.s32 %p{n}, %r1, %q{n}; @%p{n} bra $L{n}; st.global.u32 [%rd3], %r1; $L{n}:\n"
+        for n in range(count)
     )
-    return f""".entry stores(.param .u64 p_0) {{
-        ld.param.u64 %rd1, [p_0]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;
+    return f""".entry stores(.param .u64 p_0, .param .u32 p_1) {{
+        ld.param.u64 %rd1, [p_0]; ld.param.u32 %r2, [p_1]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4;
+        add.s64 %rd3, %rd1, %rd2;
         {stores} ret; }}"""
 
 
 def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monkeypatch):
-    _, _, (x, *_) = kernels["guarded"]
+    _, _, (x, _, n) = kernels["guarded"]
 
     def calls(count: int) -> int:
         profile = cProfile.Profile()
-        assert len(profile.runcall(bound_checks, conditional_stores(count), "stores", [x])) == count
+        assert len(profile.runcall(bound_checks, conditional_stores(count), "stores", [x, n])) == count
         return pstats.Stats(profile).total_calls
 
     assert calls(80) < 2.2 * calls(40)
@@ -313,8 +315,8 @@ def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monke
     ):
         with monkeypatch.context() as patch:
             patch.setattr(accesses, name, limit)
-            assert not bound_checks(conditional_stores(5), "stores", [x])
-            extents = read_extents(conditional_stores(5), "stores", [x])
+            assert not bound_checks(conditional_stores(5), "stores", [x, n])
+            extents = read_extents(conditional_stores(5), "stores", [x, n])
             assert extents["x"].reason == f"the PTX cannot be read ({reason})"
 
 
@@ -343,11 +345,12 @@ def test_what_ptx_cannot_be_read_is_unknown(kernels):
     ("before", "is_known"),
     [
         pytest.param("// }\n", True, id="a brace in a comment"),
-        pytest.param("{ .reg .b32 %r1; mov.u32 %r1, 0; }", False, id="a register of an inner scope"),
+        pytest.param("{ .reg .b32 %r1, %p<9>; mov.u32 %r1, %p8; }", True, id="registers of an inner scope"),
+        pytest.param("{ .reg .b32 %r1; } mov.u32 %r1, %r9;", True, id="a register after an inner scope"),
         pytest.param("{ WAIT: bar.sync 0; } { WAIT: bar.sync 0; }", False, id="a label of two scopes"),
     ],
 )
-def test_inline_ptx_with_scopes_of_its_own_is_unknown(kernels, before, is_known):
+def test_registers_in_scopes_of_inline_ptx_are_followed_and_labels_are_unknown(kernels, before, is_known):
     ptx, symbol, parameters = kernels["guarded"]
     expected = read_extents(ptx, symbol, parameters)
     changed = ptx.replace("ld.param", f"{before} ld.param")
@@ -364,6 +367,23 @@ def test_a_narrow_number_of_a_thread_is_not_taken_for_all_of_it(kernels):
 
     assert changed != ptx
     assert all(more > fewer for more, fewer in zip(conditions(changed), conditions(ptx), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param("ld.global.v2.u32 {%r2, %r3}, [%rd2]; sub.s32 %r4, %r2, %r3;", "its index", id="two numbers"),
+        pytest.param(
+            "xor.b64 %rd1, %rd1, 64; mov.u32 %r4, 0;", "the pointer is stored", id="a pointer that is changed"
+        ),
+    ],
+)
+def test_what_an_instruction_makes_of_a_register_is_not_taken_for_another_value(kernels, code, expected):
+    _, _, (x, y, _) = kernels["guarded"]
+    ptx = f""".entry f(.param .u64 a, .param .u64 b) {{ ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
+        {code} mul.wide.s32 %rd4, %r4, 4; add.s64 %rd5, %rd1, %rd4; st.global.u32 [%rd5], 0; ret; }}"""
+    assert read_extents(ptx, "f", [x, y])["x"].reason.startswith(expected)
+    assert all(check.parameter for check in bound_checks(ptx, "f", [x, y]))
 
 
 SHARED_STORE = """.shared .align 4 .b8 s[64];

@@ -7,20 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jitload.bounds.domain import Domain, Range
-from jitload.bounds.graph import Edge, Graph, Loop
-from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.execution import SHARED, Address, Execution
+from jitload.bounds.graph import Graph, Loop
 from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
-from jitload.bounds.terms import Term, add, negate
-from jitload.bounds.values import SHARED, Assumption, Comparison, Condition, Value, Values
+from jitload.bounds.terms import Polynomial, is_never_negative
+from jitload.bounds.values import Assumption, Condition
 from jitload.model import Parameter
 
 _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _SPACES = {"global", "shared", "local", "const", "param"}
-_HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
 _MOST_INSTRUCTIONS, _MOST_SITES = 20_000, 300  # more would take seconds
-_ONE = Polynomial.of(1)
-_BITS = 64
+_THREADS, _BLOCKS = 1024, (1 << 31) - 1  # the most in an extent
 _MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
 
 
@@ -43,22 +41,9 @@ class Access(NamedTuple):
     size: int = 0
     range: Range | None = None
     reason: str = ""
-    certain: tuple[Term, ...] = ()
-    active: tuple[Term, ...] = ()
-    exact: tuple[Term, ...] | None = None
-
-
-class _Batch(NamedTuple):
-    """Comparisons that hold from some place on. Those of a loop hold already where they are evaluated.
-
-    Attributes:
-        is_whole: Whether these are all comparisons that decide what comes next.
-    """
-
-    constraints: tuple[Polynomial, ...]
-    assumptions: frozenset[Assumption]
-    is_whole: bool
-    is_of_loop: bool = False
+    certain: tuple[Polynomial, ...] = ()
+    active: tuple[Polynomial, ...] = ()
+    exact: tuple[Polynomial, ...] | None = None
 
 
 def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
@@ -68,48 +53,34 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
         raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {len(parameters)}")
     if len(entry.instructions) > _MOST_INSTRUCTIONS:
         raise PtxError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
-    values = Values(entry, Graph(entry), parameters)
+    execution = Execution(entry, Graph(entry), parameters)
     sites: dict[int, _Site] = {}
-    numbers = range(len(entry.instructions))
-    accesses = [access for number in numbers for access in _accesses_of(number, values, sites)]
-    return [*accesses, *_escapes(values)], entry
+    accesses = [access for address in execution.addresses for access in _accesses_at(address, execution, sites)]
+    reason = "the pointer is stored, chosen or passed on"
+    escapes = [Access(pointer, instruction, reason=reason) for pointer, instruction in execution.escaped.items()]
+    return accesses + escapes, entry
 
 
-def _escapes(values: Values) -> Iterator[Access]:
-    """Yield an access that is not known for each pointer that was used in another way than for addresses."""
-    for pointer, number in values.escaped.items():
-        reason = "the pointer is stored, chosen or passed on"
-        yield Access(pointer, values.entry.instructions[number], reason=reason)
+def _accesses_at(address: Address, execution: Execution, sites: dict[int, _Site]) -> Iterator[Access]:
+    value, instruction = execution.resolve(address.value), address.instruction
+    pointers = sorted(symbol[1:] for symbol in value.polynomial.leaves if symbol.startswith("@"))
+    space = "shared" if pointers and pointers[0].startswith(SHARED) else "global"
+    size = _size_of(instruction, address.operand, space)
+    if size == 0 or len(pointers) > 1:
+        reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
+        yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
+    elif pointers:
+        site = sites.get(address.block) or sites.setdefault(address.block, _Site(execution, address.block))
+        if len(sites) > _MOST_SITES:
+            raise PtxError(f"more than {_MOST_SITES} blocks of instructions access tensors")
+        offset = value.polynomial - Polynomial.of(f"@{pointers[0]}")
+        yield site.access(Access(pointers[0], instruction, size), offset, value.assumptions)
 
 
-def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterator[Access]:
-    instruction = values.entry.instructions[number]
-    if instruction.root not in _HARMLESS:
-        values.evaluate(number)
-    for place, operand in enumerate(instruction.operands):
-        address = values.address(number, operand)
-        if operand.startswith("[") and address is None:
-            values.use(number, operand)
-        if address is None or instruction.root.startswith("prefetch"):
-            continue
-        pointers = sorted(name[1:] for name in address.polynomial.symbols if name.startswith("@"))
-        space = "shared" if pointers and pointers[0].startswith(SHARED) else "global"
-        size = _size_of(instruction, place, space)
-        if size == 0 or len(pointers) > 1:
-            reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
-            yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
-        elif pointers:
-            block = values.graph.block_of[number]
-            site = sites.get(block) or sites.setdefault(block, _Site(values, block))
-            if len(sites) > _MOST_SITES:
-                raise PtxError(f"more than {_MOST_SITES} blocks of instructions access tensors")
-            yield site.access(Access(pointers[0], instruction, size), address)
-
-
-def _size_of(instruction: Instruction, place: int, space: str) -> int:
+def _size_of(instruction: Instruction, operand: int, space: str) -> int:
     """Return the number of bytes in a space of memory that an instruction accesses at an operand, or 0 if not known."""
     modifiers = instruction.modifiers
-    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and place < 2:
+    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and operand < 2:
         sizes = instruction.operands[2:]
         return int(sizes[0]) if len(sizes) == 1 and sizes[0].isdigit() else 0
     match = _SIZE.fullmatch(modifiers[-1]) if modifiers else None
@@ -123,184 +94,145 @@ def _size_of(instruction: Instruction, place: int, space: str) -> int:
 class _Site:
     """A block of instructions with accesses, and the comparisons under which it is reached."""
 
-    def __init__(self, values: Values, block: int) -> None:
-        self.values, self.graph, self.block = values, values.graph, block
-        self.types = {parameter.name: parameter for parameter in values.parameters.values()}
-        self.loops = self.graph.loops_around(block)
-        self.is_exact, self.are_all_kept = not values.has_calls, True
-        self.whole: set[Edge] = set()  # the branches whose conditions are known completely
-        kept, self.certain = self._usable([*self._batches()]) if self.graph.is_reducible else ([], ())
-        self.domain = Domain(kept)
+    def __init__(self, execution: Execution, block: int) -> None:
+        self.execution, self.graph = execution, execution.graph
+        self.parameters = {parameter.name: parameter for parameter in execution.parameters.values()}
+        path, *others = sorted(self.graph.paths[block])
+        self.steps = [step for step in path if all(step in other for other in others)]
+        self.loops = [self.graph.loops[step.block] for step in self.steps if step.kind == "loop"]
+        self.is_exact = not others and not execution.has_calls and {s.kind for s in path} <= {"branch", "loop"}
+        self.kept: list[Polynomial] = []  # the comparisons that can be used
+        self.certain: list[Polynomial] = []  # what must not be negative for registers to hold the numbers
+        self.are_all_kept = True
+        self.known: list[Polynomial] = []  # all comparisons
+        for step in self.steps:
+            if step.kind == "loop":
+                self._use_loop(self.graph.loops[step.block])
+            elif step.kind == "branch":
+                edge = self.graph.outgoing[step.block][step.edge]
+                self._use(self._usable(execution.condition(edge)))
+        self.domain = Domain(self.kept)
         self.active = tuple(_not_certain(self.domain.active))
-        self.exact = tuple(_not_certain(self.domain.exact)) if self._is_reached() else None
+        self.exact = tuple(_not_certain(self.domain.exact))
 
-    def access(self, unknown: Access, address: Value) -> Access:
+    def access(self, access: Access, offset: Polynomial, assumptions: frozenset[Assumption]) -> Access:
         """Return an access in this block with its range. Under a predicate, fewer threads may make it."""
-        offset = address.polynomial - Polynomial.of(f"@{unknown.pointer}")
-        if any(name.startswith("@") for name in offset.symbols):
-            return unknown._replace(reason="its address is not a sum of the pointer and an offset")
+        if any(name.startswith("@") for name in offset.leaves):
+            return access._replace(reason="its address is not a sum of the pointer and an offset")
         if not self.graph.is_reducible:
-            return unknown._replace(reason="the kernel has a loop with several entries")
+            return access._replace(reason="the kernel has a loop with several entries")
         if not self._is_in_scope(offset):
-            return unknown._replace(reason="its index does not follow from threads, blocks, loops and parameters")
+            return access._replace(reason="its index does not follow from threads, blocks, loops and parameters")
         range_ = self.domain.range_of(offset)
-        assumptions = address.assumptions
-        if unknown.pointer.startswith(SHARED):
+        if access.pointer.startswith(SHARED):
             assumptions |= {Assumption(offset, -(1 << 31), (1 << 31) - 1)}
-        fitting = [_fitting(self.domain, assumption, self.types) for assumption in assumptions]
-        if range_ is None or None in fitting:
+        fitting = self._fitting(self.domain, assumptions)
+        if range_ is None or fitting is None:
             reason = "its index may be too large for its type" if range_ else "no comparison limits its index"
-            return unknown._replace(reason=reason)
-        terms = [term for terms in fitting for term in terms or ()]
-        certain = tuple(_not_certain((*self.certain, *terms, *range_.signs)))
-        exact = self.exact if range_.is_exact and not unknown.instruction.guard else None
-        return unknown._replace(range=range_, certain=certain, active=self.active, exact=exact)
+            return access._replace(reason=reason)
+        is_exact = self.is_exact and self.domain.is_exact and range_.is_exact and not access.instruction.guard
+        return access._replace(
+            range=range_,
+            certain=tuple(_not_certain((*self.certain, *fitting, *range_.signs))),
+            active=self.active,
+            exact=self.exact if is_exact else None,
+        )
 
     def _is_in_scope(self, polynomial: Polynomial) -> bool:
         """Return whether a polynomial is linear, and has only iterations of loops around the access."""
         headers = {f"#{loop.header}" for loop in self.loops}
-        loops = {name for name in polynomial.coordinates if name.startswith("#")}
+        loops = {name for name in polynomial.leaves if name.startswith("#")}
         return polynomial.split() is not None and loops <= headers
 
-    def _is_reached(self) -> bool:
-        """Return whether all that decides whether the access is made is known."""
-        deciding = self.graph.deciding(self.block)
-        return self.is_exact and deciding is not None and all(edge in self.whole for edge in deciding)
+    # ---- comparisons ----
 
-    def _usable(self, batches: Sequence[_Batch]) -> tuple[list[Polynomial], tuple[Term, ...]]:
-        """Return the comparisons that can be used, and what must not be negative for registers to hold the numbers."""
-        kept: list[Polynomial] = []
-        certain: list[Term] = []
-        for batch in batches:
-            assumptions = [a for a in batch.assumptions if not _always_fits(a, self.types)]
-            domain = Domain([*kept, *batch.constraints] if batch.is_of_loop else kept) if assumptions else None
-            terms = [_fitting(domain, assumption, self.types) for assumption in assumptions if domain]
-            # Whether a loop's comparisons hold in its first iteration follows from earlier ones.
-            if None not in terms and (self.are_all_kept or not batch.is_of_loop):
-                kept += batch.constraints
-                certain += [t for term in terms for t in term or ()]
-            else:
-                self.is_exact = self.are_all_kept = False
-        return kept, tuple(dict.fromkeys(certain))
+    def _usable(self, condition: Condition, loop: Loop | None = None) -> Condition:
+        """Return what can be used of a condition, in the form of limits."""
+        limits = [*condition.limits, *filter(None, (_as_limit(number, loop) for number in condition.unequal))]
+        usable = tuple(limit for limit in limits if self._is_in_scope(limit))
+        is_whole = condition.is_whole and len(usable) == len(condition.limits) + len(condition.unequal)
+        return Condition(usable, (), condition.assumptions if usable else frozenset(), is_whole)
 
-    def _batches(self) -> Iterator[_Batch]:
-        """Yield the comparisons that hold at the access, the outermost first."""
-        places: list[Edge | Loop] = [*self.graph.certain_edges(self.block), *self.loops]
-        known: list[Polynomial] = []
-        for place in sorted(places, key=self._depth):  # the edge that enters a loop comes before it
-            batch = self._batch(self._condition(place)) if isinstance(place, Edge) else self._loop_batch(place, known)
-            if isinstance(place, Edge) and batch.is_whole:
-                self.whole.add(place)
-            known += batch.constraints
-            yield batch
-
-    def _depth(self, place: Edge | Loop) -> int:
-        block = place.target if isinstance(place, Edge) else place.header
-        return self.graph.dominators[block].bit_count()
-
-    def _condition(self, edge: Edge) -> Condition:
-        last = self.graph.blocks[edge.source].stop - 1
-        assert edge.taken is not None
-        return self.values.condition(last, self.values.entry.instructions[last].guard, is_true=edge.taken)
-
-    def _batch(self, condition: Condition, loop: Loop | None = None) -> _Batch:
-        """Return the comparisons of a condition that can be used."""
-        constraints: list[Polynomial] = []
-        assumptions: frozenset[Assumption] = frozenset()
-        is_whole = condition.is_whole
-        for given in condition.comparisons:
-            comparison = _without_zero(_counted(given, loop) if loop else given)
-            if comparison.kind == "ne" or not self._is_in_scope(comparison.polynomial):
-                is_whole = False
-                continue
-            constraints.append(comparison.polynomial)
-            constraints += [-comparison.polynomial] if comparison.kind == "eq" else []
-            assumptions |= comparison.assumptions
-        return _Batch(tuple(constraints), assumptions, is_whole)
-
-    def _loop_batch(self, loop: Loop, known: Sequence[Polynomial]) -> _Batch:
-        """Return the comparisons that hold in each iteration: in the first one, and before each other one."""
-        exits = self.graph.exits(loop)
-        condition = self._condition(loop.back[0]) if len(loop.back) == 1 and loop.back[0].taken is not None else None
-        batch = self._batch(condition or Condition((), is_whole=True), loop)
-        iteration = f"#{loop.header}"
-        minus = Polynomial.of(-1)
-        first = [constraint.substitute(iteration, minus) for constraint in batch.constraints]
-        if not all(_follows(constraint, known) for constraint in first):
-            batch = _Batch((), frozenset(), is_whole=False)
-        if condition is not None:  # the loop ends only where it could also go on
-            ends_as_known = all(edge.source == loop.back[0].source for edge in exits)
+    def _use(self, condition: Condition, first: Sequence[Polynomial] | None = None) -> None:
+        """Use a condition for what follows. That of a loop replaces `first`, what holds in its first iteration."""
+        kept = [limit for limit in self.kept if limit not in (first or ())]
+        domain = kept if first is None else [*kept, *condition.limits]
+        terms = self._fitting(domain, condition.assumptions)
+        # Whether a loop's comparisons hold in its first iteration follows from earlier ones.
+        if terms is not None and (self.are_all_kept or first is None):
+            self.kept = [*kept, *condition.limits]
+            self.certain += terms
         else:
-            ends_as_known = all(self.graph.dominates(edge.source, self.block) for edge in exits)
-        self.is_exact &= batch.is_whole and len(exits) == 1 and ends_as_known
-        earlier = Polynomial.of(iteration) - _ONE
-        constraints = tuple(constraint.substitute(iteration, earlier) for constraint in batch.constraints)
-        return batch._replace(constraints=constraints, is_of_loop=True)
+            self.are_all_kept = False
+        self.known += condition.limits
+        self.is_exact &= self.are_all_kept and condition.is_whole
+
+    def _use_loop(self, loop: Loop) -> None:
+        """Use what holds in each iteration: in the first one, and before each other one."""
+        is_conditional = len(loop.back) == 1 and loop.back[0].taken is not None
+        whole = Condition(is_whole=True)
+        condition = self._usable(self.execution.condition(loop.back[0]), loop) if is_conditional else whole
+        # The loop ends only where it could also go on: at its end, or before the access.
+        ends = {loop.back[0].source} if is_conditional else {s.block for s in self.steps if s.kind == "branch"}
+        self.is_exact &= condition.is_whole and [edge.source in ends for edge in loop.exits] == [True]
+        iteration = f"#{loop.header}"
+        first, earlier = (
+            tuple(limit.substitute({iteration: value}) for limit in condition.limits)
+            for value in (Polynomial.of(-1), Polynomial.of(iteration) - 1)
+        )
+        if all(_follows(limit, self.known) for limit in first):
+            self._use(condition._replace(limits=earlier), first)
+        else:
+            self.is_exact = False
+
+    # ---- registers ----
+
+    def _fitting(
+        self, domain: Domain | Sequence[Polynomial], assumptions: Iterable[Assumption]
+    ) -> list[Polynomial] | None:
+        """Return what must not be negative for assumptions to hold in a domain, or None if they hold for no launch."""
+        terms: list[Polynomial] = []
+        for assumption in assumptions:
+            if not _always_fits(assumption, self.parameters):
+                domain = domain if isinstance(domain, Domain) else Domain(domain)
+                range_ = domain.range_of(assumption.value)
+                if range_ is None:
+                    return None
+                low, high = max(assumption.low, -_MOST), min(assumption.high, _MOST)
+                terms += [*range_.signs, range_.low - low, -range_.high + high]
+        is_possible = all(term.constant is None or term.constant >= 0 for term in terms)
+        return _not_certain(terms) if is_possible else None
 
 
 def _follows(constraint: Polynomial, known: Sequence[Polynomial]) -> bool:
     """Return whether `constraint >= 0` follows from others."""
-    differences = (constraint - other for other in (Polynomial(), *known))
-    return any(difference.constant is not None and difference.constant >= 0 for difference in differences)
+    return any(is_never_negative(constraint - other) for other in (Polynomial(), *known))
 
 
-def _without_zero(comparison: Comparison) -> Comparison:
-    """Return a comparison `!= 0` of a number that is never negative as `> 0`."""
-    terms = comparison.polynomial.terms
-    is_natural = all(factor > 0 and not any("$" in name for name in m) for m, factor in terms.items())
-    if comparison.kind != "ne" or not is_natural:
-        return comparison
-    return comparison._replace(kind="ge", polynomial=comparison.polynomial - _ONE)
+def _as_limit(number: Polynomial, loop: Loop | None) -> Polynomial | None:
+    """Return what is not negative if a number is not zero, which is counted down to zero or is never negative."""
+    step = number.coefficient(f"#{loop.header}").constant if loop else None
+    if step in (1, -1):
+        return number * -step - 1
+    is_natural = min(number.terms.values(), default=0) >= 0 and not any(map(str.isidentifier, number.leaves))
+    return number - 1 if is_natural else None
 
 
-def _counted(comparison: Comparison, loop: Loop) -> Comparison:
-    """Return a comparison `!=` of a number that is counted up or down by 1 as `<` or `>`."""
-    step = comparison.polynomial.coefficient(f"#{loop.header}").constant
-    if comparison.kind != "ne" or step not in (1, -1):
-        return comparison
-    return comparison._replace(kind="ge", polynomial=comparison.polynomial * Polynomial.of(-step) - _ONE)
-
-
-def _fitting(domain: Domain, assumption: Assumption, types: Mapping[str, Parameter]) -> list[Term] | None:
-    """Return what must not be negative for an assumption to hold in a domain, or None if it holds for no launch."""
-    if _always_fits(assumption, types):
-        return []
-    range_ = domain.range_of(assumption.value)
-    if range_ is None:
-        return None
-    low, high = max(assumption.low, -_MOST), min(assumption.high, _MOST)
-    terms = [*range_.signs, add(range_.low, Polynomial.of(-low)), add(negate(range_.high), Polynomial.of(high))]
-    constants = [term.constant for term in terms if isinstance(term, Polynomial)]
-    return None if any(constant is not None and constant < 0 for constant in constants) else _not_certain(terms)
-
-
-def _not_certain(terms: Iterable[Term]) -> list[Term]:
+def _not_certain(terms: Iterable[Polynomial]) -> list[Polynomial]:
     """Return terms without repetitions, and without those that are never negative."""
-    distinct = dict.fromkeys(terms)
-    return [term for term in distinct if not (isinstance(term, Polynomial) and _is_never_negative(term))]
+    return [term for term in dict.fromkeys(terms) if not is_never_negative(term)]
 
 
-def _is_never_negative(polynomial: Polynomial) -> bool:
-    """Return whether a polynomial in extents of the grid and the block, which are positive, cannot be negative."""
-    has_parameters = any(name.startswith("$") for name in polynomial.symbols)
-    negative = sum(factor for factor in polynomial.terms.values() if factor < 0)
-    positive = sum(factor for factor in polynomial.terms.values() if factor > 0)
-    only_constant = negative == min(polynomial.terms.get((), 0), 0)
-    is_quotient = any("//" in name for name in polynomial.symbols)
-    return not has_parameters and not is_quotient and only_constant and positive + negative >= 0
-
-
-def _always_fits(assumption: Assumption, types: Mapping[str, Parameter]) -> bool:
+def _always_fits(assumption: Assumption, parameters: Mapping[str, Parameter]) -> bool:
     """Return whether a number is a special register, or a parameter of a type that fits."""
     name = next(iter(assumption.value.symbols), "")
     if assumption.value != Polynomial.of(name):
         return False
-    parameter = types.get(name.lstrip("$"))
+    parameter = parameters.get(name)
     if parameter is None:
-        most = 1024 if name.lstrip("n").startswith("tid") else (1 << 31) - 1
-        is_special = bool(re.fullmatch(r"n?(?:cta|t)id\.[xyz]", name))
+        most = _THREADS if name.startswith(("tid", "block")) else _BLOCKS
+        is_special = name.partition(".")[0] in ("tid", "ctaid", "block", "grid")
         return is_special and assumption.low <= 0 and most <= assumption.high
     bits = 8 * parameter.size
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if parameter.kind == "int" else (0, (1 << bits) - 1)
-    is_whole = parameter.kind != "uint" or bits < _BITS  # the runtime has integers of 64 bits with a sign
-    return is_whole and assumption.low <= low and high <= assumption.high
+    return high < 1 << 63 and assumption.low <= low and high <= assumption.high  # the runtime's integers have a sign

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from jitload.bounds.polynomial import Polynomial, Quotient
-from jitload.bounds.terms import Term, add, divide, extreme, multiply, negate
+from jitload.bounds.terms import EXTENTS, Operation, Polynomial, extreme, is_coordinate, is_known_at_launch
 
-_ONE = Polynomial.of(1)
-_ZERO = Polynomial()
+_ONE, _ZERO = Polynomial.of(1), Polynomial()
+_UNLIMITED = "?"  # the symbol for the number of a loop's iterations
 
 
 class Range(NamedTuple):
@@ -19,26 +18,56 @@ class Range(NamedTuple):
     Attributes:
         low: The smallest value.
         high: The largest value.
-        bound: A simpler term that is not less than `high`.
-        is_exact: Whether a thread reaches each of both, if the conditions hold. Otherwise, no thread exceeds them.
         signs: What must not be negative for `low` and `high` to hold.
+        is_exact: Whether a thread reaches each of both, if the conditions hold. Otherwise, no thread exceeds them.
     """
 
-    low: Term
-    high: Term
-    bound: Term
-    is_exact: bool
-    signs: tuple[Term, ...]
+    low: Polynomial
+    high: Polynomial
+    signs: tuple[Polynomial, ...] = ()
+    is_exact: bool = True
+
+    def plus(self, other: Range, *, is_independent: bool) -> Range:
+        """Return the range of a sum. Its ends may not be reached unless both numbers are independent of each other."""
+        is_exact = is_independent and self.is_exact and other.is_exact
+        return Range(self.low + other.low, self.high + other.high, self.signs + other.signs, is_exact)
+
+    def times(self, factor: Polynomial) -> Range:
+        """Return the range of a multiple."""
+        ends = (self.high, self.low) if _is_negative(factor) else (self.low, self.high)
+        return self._replace(low=ends[0] * factor, high=ends[1] * factor, signs=(*self.signs, _magnitude(factor)))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both ends are known at the launch."""
+        return all(map(is_known_at_launch, self.low.symbols | self.high.symbols))
 
 
 class _Form:
     """A sum of coordinates, with the terms that limit it from below and from above."""
 
-    def __init__(self, form: Polynomial) -> None:
-        self.form = form
-        self.coordinates = sorted(form.coordinates, key=lambda c: _weight(form.coefficient(c), c))
-        self.lows: list[Term] = []
-        self.highs: list[Term] = []
+    def __init__(self, sum_: Polynomial) -> None:
+        self.sum = sum_
+        self.coordinates = sorted(sum_.coordinates, key=self._weight)
+        self.lows: list[Polynomial] = []
+        self.highs: list[Polynomial] = []
+
+    def _weight(self, coordinate: str) -> tuple[bool, int, int, str]:
+        """Order the coordinates as digits of a number: the last one has the largest factor."""
+        factor = self.sum.coefficient(coordinate)
+        degree = max(map(len, factor.terms))
+        return coordinate.startswith("#"), degree, abs(factor.terms.get((), 0)), coordinate
+
+    @property
+    def range(self) -> Range:
+        """The range of the sum."""
+        total = Range(_ZERO, _ZERO)
+        for coordinate in self.coordinates:
+            of_coordinate = Range(_ZERO, extent_of(coordinate) - 1)
+            total = total.plus(of_coordinate.times(self.sum.coefficient(coordinate)), is_independent=True)
+        lows = [*self.lows, *([total.low] if Range(total.low, _ZERO).is_known or not self.lows else [])]
+        highs = [*self.highs, *([total.high] if Range(_ZERO, total.high).is_known or not self.highs else [])]
+        return total._replace(low=extreme("MAX", lows), high=extreme("MIN", highs))
 
 
 class Domain:
@@ -51,14 +80,13 @@ class Domain:
     """
 
     def __init__(self, constraints: Iterable[Polynomial]) -> None:
-        self.active: list[Term] = []
-        self.exact: list[Term] = []
+        self.active: list[Polynomial] = []
+        self.exact: list[Polynomial] = []
         self.is_exact = True
         self._ranges: dict[Polynomial, Range | None] = {}
-        self._whole: list[Quotient] = []  # those without a remainder
-        usable = self._without_quotients([*dict.fromkeys(constraints)])
+        self._multiples: list[Operation] = []  # quotients without a remainder
         forms: dict[Polynomial, _Form] = {}
-        for constraint in self._without_implied(usable):
+        for constraint in self._without_quotients([*dict.fromkeys(constraints)]):
             split = constraint.split()
             if split is None:
                 self.is_exact = False
@@ -66,237 +94,178 @@ class Domain:
                 self.active.append(constraint)
             else:
                 self._limit(forms, *split)
-        self._forms = [form for form in forms.values() if self._is_separate(form, forms.values())]
-        for form in self._forms:
-            self._check_is_reached(form)
-        self.is_exact &= all(map(self._has_whole, self._whole))
+        self._forms: list[_Form] = []
+        for form in forms.values():
+            if any({*form.coordinates} & {*other.coordinates} for other in self._forms):
+                self.is_exact = False  # of several forms that limit a coordinate, only the first one is used
+            else:
+                self._forms.append(form)
+                self._check_is_reached(form)
+        self.is_exact &= all(map(self._reaches_multiples, self._multiples))
 
     def _without_quotients(self, constraints: list[Polynomial]) -> list[Polynomial]:
         """Return constraints without those of quotients. Of these, only that a remainder is 0 is used."""
         usable = []
         for constraint in constraints:
-            quotient = next(iter(constraint.quotients), None)
+            quotient = next(iter(_quotients_in(constraint)), None)
             if quotient is None:
                 usable.append(constraint)
                 continue
-            remainder = quotient.dividend - Polynomial.of(quotient) * Polynomial.of(quotient.divisor)
+            remainder = quotient.operands[0] - quotient.operands[1] * Polynomial.of(quotient)
             if -constraint not in constraints or constraint not in (remainder, -remainder):
                 self.is_exact = False
             elif constraint == remainder:
-                self._whole.append(quotient)
+                self._multiples.append(quotient)
         return usable
 
-    def _has_whole(self, quotient: Quotient) -> bool:
-        """Return whether the other comparisons are known to leave each quotient up to the highest one."""
-        sharing = [form for form in self._forms if {*form.coordinates} & quotient.coordinates]
-        has_own_form = all(form.form == quotient.dividend and not form.lows for form in sharing)
-        return has_own_form and len(self._whole) == 1 and self._reaches_all(quotient.dividend)
-
-    def _reaches_all(self, polynomial: Polynomial) -> bool:
-        """Return whether a number is known to have each value from 0 to its highest one."""
-        coordinates = polynomial.coordinates
-        if polynomial.quotients and polynomial == Polynomial.of(*coordinates):
-            return self._reaches_all(polynomial.quotients[0].dividend)
-        is_form = any(form.form == polynomial and not form.lows for form in self._forms)
-        is_free = not any(coordinates & {*form.coordinates} for form in self._forms)
-        return is_form or (is_free and len(coordinates) == 1 and polynomial == Polynomial.of(*coordinates))
-
-    def _without_implied(self, constraints: list[Polynomial]) -> list[Polynomial]:
-        """Return constraints without those of the first iteration of a loop that also has a constraint for all."""
-        kept = []
-        for constraint in constraints:
-            steps = [constraint - other for other in constraints if other != constraint]
-            implied = next((step for step in steps if _grows_in_one_loop(step)), None)
-            if implied is None:
-                kept.append(constraint)
-            else:
-                self.exact.append(implied.coefficient(*implied.coordinates))
-        return kept
-
     def _limit(self, forms: dict[Polynomial, _Form], linear: Polynomial, rest: Polynomial) -> None:
+        """Add the constraint `linear + rest >= 0`."""
         leading = min(linear.terms, key=lambda monomial: (len(monomial), monomial))
         unit = math.gcd(*linear.terms.values()) * (1 if linear.terms[leading] > 0 else -1)
-        form = Polynomial({monomial: factor // unit for monomial, factor in linear.terms.items()})
-        if len(form.coordinates) == 1 and form != Polynomial.of(*form.coordinates):
+        form = forms.setdefault(linear // unit, _Form(linear // unit))
+        if len(form.coordinates) == 1 and form.sum != Polynomial.of(*form.coordinates):
+            del forms[form.sum]
             self.is_exact = False  # a multiple of a coordinate by an unknown factor
             return
-        known = forms.setdefault(form, _Form(form))
-        for coordinate in known.coordinates:
+        for coordinate in form.coordinates:
             if coordinate.startswith("#"):  # in later iterations, the comparison must not hold again
                 self.exact.append(-linear.coefficient(coordinate))
         if unit > 0:
-            known.lows.append(negate(divide(rest, Polynomial.of(unit))))
+            form.lows.append(-(rest // unit))
         else:
-            known.highs.append(divide(rest, Polynomial.of(-unit)))
+            form.highs.append(rest // -unit)
 
-    def _is_separate(self, form: _Form, forms: Iterable[_Form]) -> bool:
-        """Return whether no other form limits the same coordinates. If several do, only the first one is used."""
-        sharing = [other for other in forms if {*other.coordinates} & {*form.coordinates}]
-        if len(sharing) > 1:
-            self.is_exact = False
-        return sharing[0] is form
+    # ---- which values are reached ----
 
     def _check_is_reached(self, form: _Form) -> None:
         """Note under which conditions each value from the lowest to the highest one of a form is reached."""
         reach = _ONE
         for number, coordinate in enumerate(form.coordinates):
-            factor = _magnitude(form.form.coefficient(coordinate))
-            extent = extent_of(coordinate)
+            factor, extent = _magnitude(form.sum.coefficient(coordinate)), extent_of(coordinate)
             if len(form.coordinates) > 1:
-                self.exact += [reach - factor] if number else [factor - _ONE, _ONE - factor]
-            if extent is None:
+                self.exact += [reach - factor] if number else [factor - 1, -factor + 1]
+            if extent == Polynomial.of(_UNLIMITED):
                 self.is_exact &= number == len(form.coordinates) - 1
             else:
-                reach += factor * (extent - _ONE)
-        low, high, _, signs = self._range_of_form(form)
+                reach += factor * (extent - 1)
+        low, high, signs, _ = form.range
         self.exact += signs
-        if low is None or high is None:
-            self.is_exact = False
+        if form.range.is_known:
+            self.active.append(high - low)
         else:
-            self.active.append(add(high, negate(low)))
+            self.is_exact = False
 
-    def _range_of_form(self, form: _Form) -> tuple[Term | None, Term | None, Term | None, list[Term]]:
-        """Return the lowest and the highest value of a form, a simple bound of it, and what must not be negative."""
-        lows, highs = [*form.lows], [*form.highs]
-        bound = highs[0] if highs else None
-        low: Polynomial | None = _ZERO
-        high: Polynomial | None = _ZERO
-        for coordinate in form.coordinates:
-            coefficient, extent = form.form.coefficient(coordinate), extent_of(coordinate)
-            last = None if extent is None else coefficient * (extent - _ONE)
-            if _is_negative(coefficient):
-                low = None if low is None or last is None else low + last
-            else:
-                high = None if high is None or last is None else high + last
-        lows += [] if low is None else [low]
-        highs += [] if high is None else [high]
-        lowest = extreme("MAX", lows) if lows else None
-        highest = extreme("MIN", highs) if highs else None
-        signs: list[Term] = [_magnitude(form.form.coefficient(coordinate)) for coordinate in form.coordinates]
-        return lowest, highest, bound or highest, signs
+    def _reaches_multiples(self, quotient: Operation) -> bool:
+        """Return whether the other comparisons are known to leave each quotient without a remainder."""
+        dividend = quotient.operands[0]
+        sharing = [form for form in self._forms if quotient.leaves & {*form.coordinates}]
+        has_own_form = all(form.sum == dividend and not form.lows for form in sharing)
+        return has_own_form and len(self._multiples) == 1 and self._reaches_all(dividend)
+
+    def _reaches_all(self, polynomial: Polynomial) -> bool:
+        """Return whether a number is known to have each value from 0 to its highest one."""
+        coordinates, quotients = polynomial.coordinates, _quotients_in(polynomial)
+        if quotients and polynomial == Polynomial.of(*coordinates):
+            return self._reaches_all(quotients[0].operands[0])
+        is_form = any(form.sum == polynomial and not form.lows for form in self._forms)
+        is_free = not any(coordinates & {*form.coordinates} for form in self._forms)
+        return is_form or (is_free and len(coordinates) == 1 and polynomial == Polynomial.of(*coordinates))
+
+    # ---- ranges ----
 
     def range_of(self, polynomial: Polynomial) -> Range | None:
         """Return the range of a polynomial, or None if it is not known."""
         if polynomial not in self._ranges:
-            self._ranges[polynomial] = self._range_of(polynomial)
+            range_ = self._range_of(polynomial)
+            self._ranges[polynomial] = range_ if range_ and range_.is_known else None
         return self._ranges[polynomial]
 
     def _range_of(self, polynomial: Polynomial) -> Range | None:
-        parts: list[Range] = []
-        used: set[str] = set()
-        is_exact = True
-        while quotients := polynomial.quotients:
+        total, used = Range(_ZERO, _ZERO), frozenset[str]()
+        while quotients := _quotients_in(polynomial):
             quotient = quotients[0]
-            factor = _factor(polynomial, quotient)
-            part = factor * quotient.dividend
+            factor = _factor_of(quotient.operands[0], polynomial)
+            part = factor * quotient.operands[0]
             count = (polynomial - part).coefficient(quotient)
             polynomial -= part + count * Polynomial.of(quotient)
-            is_mixed = bool(quotient.coordinates & polynomial.coordinates) and not factor.terms and _is_negative(count)
-            found = None if count.coordinates or is_mixed else self._range_of_quotient(quotient, factor, count)
-            if found is None:
+            coordinates = frozenset(filter(is_coordinate, quotient.leaves))
+            is_mixed = bool(coordinates & polynomial.leaves) and not factor.terms and _is_negative(count)
+            range_ = None if count.coordinates or is_mixed else self._range_of_quotient(quotient, factor, count)
+            if range_ is None:
                 return None
-            parts.append(found)
-            is_exact &= not used & quotient.coordinates
-            used |= quotient.coordinates
-        rest = self._range_of_sum(polynomial)
-        return rest and _sum([*parts, rest], is_exact=is_exact and not polynomial.coordinates & used)
+            total = total.plus(range_, is_independent=not used & coordinates)
+            used |= coordinates
+        range_ = self._range_of_sum(polynomial)
+        return range_ and total.plus(range_, is_independent=not used & polynomial.leaves)
 
-    def _range_of_quotient(self, quotient: Quotient, factor: Polynomial, count: Polynomial) -> Range | None:
+    def _range_of_quotient(self, quotient: Operation, factor: Polynomial, count: Polynomial) -> Range | None:
         """Return the range of `factor * dividend + count * quotient`."""
-        number, divisor = self.range_of(quotient.dividend), Polynomial.of(quotient.divisor)
+        dividend, divisor = quotient.operands[0], quotient.operands[1].constant or 1
+        number = self.range_of(dividend)
         if number is None:
             return None
-        low, high = divide(number.low, divisor), divide(number.high, divisor)
+        quotients = number._replace(low=number.low // divisor, high=number.high // divisor)
         if (factor.constant or 0) > 0 and (count.constant or -1) > 0:  # it grows with the dividend
-            low = add(multiply(factor, number.low), multiply(count, low))
-            high = add(multiply(factor, number.high), multiply(count, high))
-            return number._replace(low=low, high=high, bound=high)
-        count += factor * divisor  # from here on, the remainder takes the place of the dividend
-        highest = extreme("MIN", [divisor - _ONE, number.high])
-        remainder = _scaled(factor, _ZERO, highest, divisor - _ONE, ())
-        whole = _scaled(count, low, high, high, number.signs)
-        assert remainder is not None
-        assert whole is not None
+            return number.times(factor).plus(quotients.times(count), is_independent=True)
         if not factor.terms:
-            return whole._replace(is_exact=self.is_exact if quotient in self._whole else number.is_exact)
-        is_reached = not count.terms and self._reaches_all(quotient.dividend)
-        return _sum([remainder, whole], is_exact=is_reached and number.is_exact)
+            return quotients.times(count)._replace(
+                is_exact=self.is_exact if quotient in self._multiples else number.is_exact
+            )
+        count += factor * divisor  # from here on, the remainder takes the place of the dividend
+        remainder = Range(_ZERO, extreme("MIN", [Polynomial.of(divisor - 1), number.high])).times(factor)
+        is_reached = not count.terms and self._reaches_all(dividend)
+        return remainder.plus(quotients.times(count), is_independent=is_reached)
 
     def _range_of_sum(self, polynomial: Polynomial) -> Range | None:
         split = polynomial.split()
         if split is None:
             return None
         linear, rest = split
-        parts: list[Range] = []
-        is_exact = self.is_exact and not any(split[0].coordinates & quotient.coordinates for quotient in self._whole)
+        is_exact = self.is_exact and not any(linear.coordinates & quotient.leaves for quotient in self._multiples)
+        total = Range(rest, rest)
         for form in self._forms:
-            part = _part(linear, form.coordinates)
-            if part.terms and (quotient := _quotient(part, form)) is not None:
-                range_ = _scaled(quotient, *self._range_of_form(form))
-                if range_ is None:
-                    return None
-                parts.append(range_)
+            part = Polynomial({m: f for m, f in linear.terms.items() if {*m} & {*form.coordinates}})
+            factor = _ratio(part, form)
+            if factor is not None:
+                total = total.plus(form.range.times(factor), is_independent=True)
                 linear -= part
             elif part.terms:
                 is_exact = False
         for coordinate in sorted(linear.coordinates):
-            alone = _Form(Polynomial.of(coordinate))
-            range_ = _scaled(linear.coefficient(coordinate), *self._range_of_form(alone))
-            if range_ is None:
-                return None
-            parts.append(range_)
-        return _sum([Range(rest, rest, rest, True, ()), *parts], is_exact=is_exact)
+            range_ = _Form(Polynomial.of(coordinate)).range.times(linear.coefficient(coordinate))
+            total = total.plus(range_, is_independent=True)
+        return total._replace(is_exact=is_exact)
 
 
-def extent_of(coordinate: str) -> Polynomial | None:
-    """Return the number of values of a coordinate, or None for the iterations of a loop."""
-    return None if coordinate.startswith("#") else Polynomial.of(f"n{coordinate}")
+def extent_of(coordinate: str) -> Polynomial:
+    """Return the number of values of a coordinate, which is not limited for the iterations of a loop."""
+    if coordinate.startswith("#"):
+        return Polynomial.of(_UNLIMITED)
+    kind, axis = coordinate.split(".")
+    return Polynomial.of(f"{EXTENTS[kind]}.{axis}")
 
 
-def _sum(parts: Sequence[Range], *, is_exact: bool) -> Range:
-    """Return the range of a sum of numbers that are independent of each other if `is_exact` is true."""
-    return Range(
-        add(*(part.low for part in parts)),
-        add(*(part.high for part in parts)),
-        add(*(part.bound for part in parts)),
-        is_exact and all(part.is_exact for part in parts),
-        tuple(sign for part in parts for sign in part.signs),
-    )
+def _quotients_in(polynomial: Polynomial) -> list[Operation]:
+    """Return the quotients of coordinates. Those whose dividends have others come before these."""
+    quotients = (symbol for symbol in polynomial.coordinates if isinstance(symbol, Operation))
+    return sorted(quotients, key=lambda quotient: (len(quotient), quotient), reverse=True)
 
 
-def _factor(polynomial: Polynomial, quotient: Quotient) -> Polynomial:
+def _factor_of(dividend: Polynomial, polynomial: Polynomial) -> Polynomial:
     """Return the factor with which a polynomial has the dividend of a quotient, or 0."""
-    for symbol in sorted(quotient.dividend.coordinates):
-        own, factor = quotient.dividend.coefficient(symbol).constant, polynomial.coefficient(symbol).constant
+    for symbol in sorted(dividend.coordinates):
+        own, factor = dividend.coefficient(symbol).constant, polynomial.coefficient(symbol).constant
         if own and factor and factor % own == 0:
             return Polynomial.of(factor // own)
     return _ZERO
 
 
-def _part(linear: Polynomial, coordinates: Sequence[str]) -> Polynomial:
-    return Polynomial({m: factor for m, factor in linear.terms.items() if any(name in coordinates for name in m)})
-
-
-def _quotient(part: Polynomial, form: _Form) -> Polynomial | None:
+def _ratio(part: Polynomial, form: _Form) -> Polynomial | None:
     """Return the factor with which a form gives a part, or None."""
     first = form.coordinates[0]
-    if form.form.coefficient(first).constant not in (1, -1):
-        return None
-    quotient = part.coefficient(first) * form.form.coefficient(first)
-    return quotient if quotient * form.form == part else None
-
-
-def _scaled(
-    factor: Polynomial, low: Term | None, high: Term | None, bound: Term | None, signs: Sequence[Term]
-) -> Range | None:
-    """Return the range of a multiple of something with a range."""
-    if low is None or high is None or bound is None:
-        return None
-    signs = (*signs, _magnitude(factor))
-    ends = multiply(factor, low), multiply(factor, high)
-    if _is_negative(factor):
-        return Range(ends[1], ends[0], ends[0], True, signs)
-    return Range(*ends, multiply(factor, bound), True, signs)
+    own = form.sum.coefficient(first)
+    ratio = part.coefficient(first) * own
+    return ratio if own.constant in (1, -1) and part.terms and ratio * form.sum == part else None
 
 
 def _is_negative(factor: Polynomial) -> bool:
@@ -306,18 +275,3 @@ def _is_negative(factor: Polynomial) -> bool:
 
 def _magnitude(factor: Polynomial) -> Polynomial:
     return -factor if _is_negative(factor) else factor
-
-
-def _grows_in_one_loop(step: Polynomial) -> bool:
-    """Return whether a difference is a multiple of a loop's iterations, by a factor that is taken to be positive."""
-    split, coordinates = step.split(), step.coordinates
-    if split is None or split[1].terms or len(coordinates) != 1:
-        return False
-    (iteration,) = coordinates
-    return iteration.startswith("#") and not _is_negative(step.coefficient(iteration))
-
-
-def _weight(coefficient: Polynomial, coordinate: str) -> tuple[bool, int, int, str]:
-    """Order the coordinates of a form as digits of a number: the last one has the largest factor."""
-    degree = max(map(len, coefficient.terms))
-    return coordinate.startswith("#"), degree, abs(coefficient.terms.get((), 0)), coordinate

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.domain import Range
-from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.execution import SHARED
 from jitload.bounds.ptx import PtxError
-from jitload.bounds.terms import Term, add, extreme, over, reading_steps, simplified, steps, text_of
-from jitload.bounds.values import SHARED
+from jitload.bounds.terms import extreme, is_never_negative
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import BoundCheck, Parameter
 
-_Item = TypeVar("_Item")
 _BITS = re.compile(r"\D*(\d+)")
 _ZERO = Op("GE", 1, 0)
-_SHARED_BYTES = 9  # where the plan of a launch has its dynamic shared memory
+_GRID, _BLOCK, _SHARED_BYTES = 0, 3, 9  # where the plan of a launch has them, the last one for dynamic memory
 
 
 class Extent(NamedTuple):
@@ -112,14 +109,13 @@ def _touched(accesses: Sequence[Access], files: Mapping[int, str], unit: int) ->
                 instruction=str(access.instruction),
                 line=_line(access.instruction.location, files),
             )
-    ranges = [(access.range, access.size) for access in accesses if access.range is not None]
-    ends = [add(range_.high, Polynomial.of(size)) for range_, size in ranges]
-    counts, firsts = _in_units(ends, unit), _in_units([range_.low for range_, _ in ranges], unit)
-    if counts is None or firsts is None:
+    low = extreme("MIN", [access.range.low for access in accesses if access.range])
+    end = extreme("MAX", [access.range.high + access.size for access in accesses if access.range])
+    if any(factor % unit for term in (low, end) for factor in term.terms.values()):
         return _touched(accesses, files, 1)
     return Extent(
-        text_of(simplified(extreme("MAX", _largest((count, None, count) for count in counts)))),
-        text_of(simplified(extreme("MIN", [simplified(first) for first in firsts]))),
+        str(end // unit),
+        str(low // unit),
         is_exact=all(access.exact == () for access in accesses),
         unit="bytes" if unit == 1 else "elements",
     )
@@ -133,34 +129,6 @@ def _element_bytes(parameter: Parameter) -> int:
     """Return the size of an element, or 1 if it is not known."""
     bits = _BITS.match(parameter.dtype or "")
     return max(int(bits[1]) // 8, 1) if bits else 1
-
-
-def _in_units(terms: Sequence[Term], unit: int) -> list[Term] | None:
-    results = [over(term, unit) for term in terms]
-    return None if None in results else [simplified(term) for term in results if term is not None]
-
-
-def _largest(items: Iterable[tuple[Term, object, _Item]]) -> list[_Item]:
-    """Return the items of a term, a group and an item, without those of a group whose term is less by a constant."""
-    best: dict[object, tuple[int, _Item]] = {}
-    for term, group, item in items:
-        core, constant = _without_constant(term)
-        if (core, group) not in best or constant > best[core, group][0]:
-            best[core, group] = constant, item
-    return [item for _, item in best.values()]
-
-
-def _without_constant(term: Term) -> tuple[Term, int]:
-    if isinstance(term, Polynomial):
-        constant = term.terms.get((), 0)
-        return term - Polynomial.of(constant), constant
-    if term.name == "ADD":
-        _, constant = _without_constant(term.terms[-1])
-        return add(term, Polynomial.of(-constant)), constant
-    if term.name not in ("MIN", "MAX"):
-        return term, 0
-    _, constant = _without_constant(term.terms[0])
-    return term._replace(terms=tuple(add(part, Polynomial.of(-constant)) for part in term.terms)), constant
 
 
 # ---- for calls ----------------------------------------------------------------------------------------------------
@@ -182,49 +150,47 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
 
 def _furthest(accesses: Sequence[Access]) -> list[Access]:
     """Return accesses without those that are inside whenever another one that is made with them is."""
-    items: list[tuple[Term, object, Access]] = []
+    kept: list[Access] = []
     for access in accesses:
-        assert access.range is not None
-        is_group = _is_never_before(access.range)
-        group = (access.pointer, access.active, access.exact) if is_group else access
-        items.append((add(access.range.high, Polynomial.of(access.size)), group, access))
-    return _largest(items)
+        if not any(_is_beyond(other, access) for other in kept):
+            kept = [*(other for other in kept if not _is_beyond(access, other)), access]
+    return kept
 
 
-def _is_never_before(range_: Range) -> bool:
-    """Return whether accesses are known not to be before the first byte."""
-    return isinstance(range_.low, Polynomial) and range_.low.constant is not None and range_.low.constant >= 0
+def _is_beyond(access: Access, other: Access) -> bool:
+    """Return whether an access is made with another one and ends after it. Neither is before the first byte."""
+    are_together = (access.pointer, access.active, access.exact) == (other.pointer, other.active, other.exact)
+    if not are_together or not access.range or not other.range:
+        return False
+    difference = access.range.high + access.size - (other.range.high + other.size)
+    return all(map(is_never_negative, (access.range.low, other.range.low, difference)))
 
 
 def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> BoundCheck:
     """Return the check of an access, which has no steps if it is never outside.
 
-    In most calls, a simple bound shows that the access is valid. Only if it does not, the check finds out whether the
-    numbers fit their registers, whether a thread makes the access, and where exactly it is.
+    In most calls, the access is inside. Only if it is not, the check finds out whether the numbers fit their registers
+    and whether a thread makes the access.
     """
     assert access.range is not None
     assert access.exact is not None
     array = access.pointer.removeprefix(SHARED) if access.pointer.startswith(SHARED) else None
-    parameter = -1 if array is not None else names.index(access.pointer)
-    limit = shared[array] if array is not None else 0
-    size = Polynomial.of(access.size)
+    parameter, limit = (names.index(access.pointer), 0) if array is None else (-1, shared[array])
+    low, end = access.range.low, access.range.high + access.size
 
-    def compiled(term: Term) -> tuple[Op, ...]:
-        return tuple(steps(term, lambda symbol: reading_steps(symbol, names)))
+    def read(symbol: str) -> Op:
+        kind, _, axis = symbol.partition(".")
+        slots = {"grid": _GRID, "block": _BLOCK}
+        return Op("PLANNED", slots[kind] + "xyz".index(axis)) if axis else Op("COMPUTED", names.index(symbol))
 
-    final = (
-        *compiled(access.range.low),
-        *compiled(add(access.range.high, size)),
-        Op("OUTSIDE", parameter, limit),
-    )
-    for condition in reversed(dict.fromkeys((*access.certain, *access.active, *access.exact))):
-        final = (*compiled(condition), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
-    bound = add(access.range.bound, size)
-    if not _is_never_before(access.range):
+    final = (*low.steps(read), *end.steps(read), Op("OUTSIDE", parameter, limit))
+    for condition in sorted({*access.certain, *access.active, *access.exact}, key=str):
+        final = (*condition.steps(read), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
+    if not is_never_negative(low):
         return BoundCheck(parameter, final)
     if array is None:
-        return BoundCheck(parameter, (*compiled(bound), Op("SKIP_IF_INSIDE", parameter, len(final)), *final))
-    if limit and isinstance(bound, Polynomial) and bound.constant is not None and bound.constant <= limit:
+        return BoundCheck(parameter, (*end.steps(read), Op("SKIP_IF_INSIDE", parameter, len(final)), *final))
+    if limit and is_never_negative(-end + limit):
         return BoundCheck(parameter, ())
     exceeds = [Op("GT", 1, limit)] if limit else [Op("PLANNED", _SHARED_BYTES), Op("GT")]
-    return BoundCheck(parameter, (*compiled(bound), *exceeds, Op("SKIP_IF_NOT", len(final)), *final))
+    return BoundCheck(parameter, (*end.steps(read), *exceeds, Op("SKIP_IF_NOT", len(final)), *final))

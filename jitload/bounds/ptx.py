@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
-_LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
-_LABELS = re.compile(rf"(?:{_LABEL.pattern})*")
+# A location, a label, the brace of a scope, or the text of a directive or an instruction, in which vectors have braces.
+_STATEMENT = re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*|([\w$]+)\s*:(?!:)|([{}])|([^\s;{}](?:[^;{}]|\{[^{}]*\})*)")
 _DIRECTIVE = re.compile(r"\.(reg|shared|local|pragma|param|branchtargets|calltargets|callprototype|loc)\b")
 _GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
-_PIECE = re.compile(r"\n|[;{}]|[^\n;{}]+")
-_REGISTER = re.compile(r"(%[A-Za-z_$]+)\d*")
+_REGISTER = re.compile(r"%[\w$]+")
+_DECLARED = re.compile(r"(%[\w$]+)(?:<(\d+)>)?")
 _SHARED = re.compile(r"(\.extern\s+)?\.shared\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\s+([\w$]+)\s*((?:\[\d*\])*)\s*;")
 _OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(]+)+")
 
@@ -75,28 +76,50 @@ def read_entry(ptx: str, symbol: str) -> Entry:
     if head is None:
         raise PtxError(f"there is no kernel {symbol}")
     parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
-    code = _COMMENT.sub("", ptx[ptx.index("{", head.end()) :])
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
-    registers: set[str] = set()
-    location = None
-    for statement, line in _statements(code[1:]):
-        location, text = line or location, statement
-        while label := _LABEL.match(text):
-            _declare({label[1]}, labels)
-            labels[label[1]] = len(instructions)
-            text = text[label.end() :]
-        text = text.strip()
-        if text.startswith(".") and not _DIRECTIVE.match(text):
-            raise PtxError(f"unknown directive: {text}")
-        if text.startswith(".reg"):
-            declared = set(_REGISTER.findall(text))
-            _declare(declared, registers)
-            registers |= declared
-        if text and not text.startswith("."):
+    for location, label, text in _statements(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :])):
+        if label in labels:
+            raise PtxError(f"{label} is declared in more than one scope")
+        if label:
+            labels[label] = len(instructions)
+        elif not text.startswith("."):
             instructions.append(_instruction(text, location))
+        elif not _DIRECTIVE.match(text):
+            raise PtxError(f"unknown directive: {text}")
     files = {int(number): name for number, name in _FILE.findall(ptx)}
     return Entry(parameters, tuple(instructions), labels, files, _read_shared(ptx))
+
+
+def _statements(code: str) -> Iterator[tuple[tuple[int, int] | None, str | None, str]]:
+    """Yield the statements up to the closing brace: their locations, and either a label or the text.
+
+    Registers that inline PTX declares in a scope of its own get names of their own.
+    """
+    scopes: list[dict[str, str]] = []
+    location = None
+    for number, match in enumerate(_STATEMENT.finditer(code)):
+        file, line, label, brace, text = match.groups()
+        if brace == "{":
+            scopes.append({})
+        elif brace:
+            scopes.pop()
+            if not scopes:
+                return
+        elif file:
+            location = int(file), int(line)
+        elif label:
+            yield location, label, ""
+        elif text.startswith(".reg") and len(scopes) > 1:
+            for name, count in _DECLARED.findall(text):
+                names = [f"{name}{n}" for n in range(int(count))] if count else [name]
+                scopes[-1].update((name, f"{name}${number}") for name in names)
+        else:
+            yield location, None, _REGISTER.sub(partial(_renamed, ChainMap(*reversed(scopes))), text)
+
+
+def _renamed(names: Mapping[str, str], register: re.Match[str]) -> str:
+    return names.get(register[0], register[0])
 
 
 def _read_shared(ptx: str) -> dict[str, int]:
@@ -106,38 +129,6 @@ def _read_shared(ptx: str) -> dict[str, int]:
         count = math.prod(int(extent or 0) for extent in re.findall(r"\[(\d*)\]", extents))
         sizes.setdefault(name, set()).add(0 if is_extern else int(bits) // 8 * count)
     return {name: size for name, (size, *others) in sizes.items() if not others}
-
-
-def _declare(names: set[str], declared: Collection[str]) -> None:
-    """Raise PtxError if a name is declared again in a scope of inline PTX: scopes are not told apart."""
-    if again := sorted(names.intersection(declared)):
-        raise PtxError(f"{again[0]} is declared in more than one scope")
-
-
-def _statements(code: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """Yield the statements up to the closing brace, each with the location that a directive before it gives.
-
-    Braces of inner scopes are skipped.
-    """
-    text, depth = "", 1
-    location: tuple[int, int] | None = None
-    in_vector = False
-    for piece in map(re.Match.group, _PIECE.finditer(code)):
-        depth += (piece == "{") - (piece == "}")
-        if depth == 0:
-            break
-        if not _LABELS.sub("", text).strip() and (found := _LOCATION.match(piece)):
-            location = int(found[1]), int(found[2])
-        elif piece == ";" and not in_vector:
-            yield text, location
-            text, location = "", None
-        elif piece in "{}" and (in_vector or (piece == "{" and _LABELS.sub("", text).strip())):
-            in_vector = piece == "{"
-            text += piece
-        elif piece not in "{}":
-            text += " " if piece == "\n" else piece
-    if text.strip():
-        yield text, location
 
 
 def _instruction(text: str, location: tuple[int, int] | None) -> Instruction:

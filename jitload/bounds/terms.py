@@ -1,173 +1,244 @@
-"""Terms: numbers that are computed at a launch, from its parameters, its grid and its block.
+"""Integers as polynomials in named symbols, which may be minima, maxima and quotients of polynomials.
 
-A term is a `Polynomial`, or an operation on terms.
+A symbol is a string. Those of threads are `tid.x`, `ctaid.x` and so on. The iteration of a loop, counted from 0, is
+`#3`. Symbols that are known at the launch have the names that messages use: `n` for a parameter, `grid.x` and
+`block.x`. `@x` is the address in a pointer parameter, `@shared:s` that of an array in shared memory, and `?7` is not
+known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, Union
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Union
 
-from jitload.bounds.polynomial import Polynomial
 from jitload.expressions.compiler import Op
 
-_AXES = "xyz"
-_SLOTS = {"nctaid": 0, "ntid": 3}  # where the plan of a launch has its grid and its block
+Monomial = tuple[str, ...]
+Number = Union["Polynomial", int]
+Name = Literal["MIN", "MAX", "FLOORDIV"]
+
+EXTENTS = {"ctaid": "grid", "tid": "block"}  # the symbols for how many values coordinates have
+_COORDINATE = re.compile(r"(?:cta|t)id\.[xyz]|#\d+")
+_EXTENT = re.compile(r"(?:grid|block)\.[xyz]")
 
 
-class Operation(NamedTuple):
-    """The sum, product, minimum, maximum or quotient (rounded down) of terms."""
-
-    name: Literal["ADD", "MUL", "MIN", "MAX", "FLOORDIV"]
-    terms: tuple[Term, ...]
+def is_coordinate(symbol: str) -> bool:
+    """Return whether a symbol differs between the threads of a launch, or between the iterations of a loop."""
+    return any(map(_COORDINATE.fullmatch, leaves_of(symbol)))
 
 
-Term = Union[Polynomial, Operation]  # noqa: UP007  a name in it is defined later
-_SIGNS = {"ADD": " + ", "MUL": " * ", "FLOORDIV": " // "}
+def is_known_at_launch(symbol: str) -> bool:
+    """Return whether a symbol follows from parameters and the extents of the grid and the block."""
+    return all(leaf.isidentifier() or _EXTENT.fullmatch(leaf) for leaf in leaves_of(symbol))
 
 
-def add(*terms: Term) -> Term:
-    """Return a sum, with its polynomials in one."""
-    parts = [part for t in terms for part in (t.terms if isinstance(t, Operation) and t.name == "ADD" else (t,))]
-    total = Polynomial()
-    for part in parts:
-        total += part if isinstance(part, Polynomial) else Polynomial()
-    others = [part for part in parts if isinstance(part, Operation)]
-    if not others:
+def leaves_of(symbol: str) -> frozenset[str]:
+    """Return a symbol, or the symbols of which it is computed."""
+    return symbol.leaves if isinstance(symbol, Operation) else frozenset((symbol,))
+
+
+def _order(symbol: str) -> tuple[bool, bool, str]:
+    return symbol.startswith("block"), "." in symbol, symbol
+
+
+class Polynomial:
+    """A sum of products of symbols. Instances are never changed."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Mapping[Monomial, int] | None = None) -> None:
+        self.terms = {monomial: factor for monomial, factor in (terms or {}).items() if factor}
+
+    @classmethod
+    def of(cls, value: int | str | Polynomial) -> Polynomial:
+        """Return a constant or a symbol as a polynomial."""
+        if isinstance(value, Polynomial):
+            return value
+        return cls({(): value} if isinstance(value, int) else {(value,): 1})
+
+    def __add__(self, other: Number) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, factor in Polynomial.of(other).terms.items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return Polynomial(terms)
+
+    def __neg__(self) -> Polynomial:
+        return self * -1
+
+    def __sub__(self, other: Number) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Number) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for left, a in self.terms.items():
+            for right, b in Polynomial.of(other).terms.items():
+                monomial = tuple(sorted(left + right, key=_order))
+                terms[monomial] = terms.get(monomial, 0) + a * b
+        return Polynomial(terms)
+
+    def __floordiv__(self, divisor: int) -> Polynomial:
+        if all(factor % divisor == 0 for factor in self.terms.values()):
+            return Polynomial({monomial: factor // divisor for monomial, factor in self.terms.items()})
+        linear = [monomial for monomial in self.terms if any(map(is_coordinate, monomial))]  # is divided as a whole
+        part = Polynomial({m: factor for m, factor in self.terms.items() if factor % divisor or m in linear})
+        if part.constant is None:
+            quotient = Polynomial.of(Operation.of("FLOORDIV", (part, Polynomial.of(divisor))))
+        else:
+            quotient = Polynomial.of(part.constant // divisor)
+        return quotient + (self - part) // divisor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __str__(self) -> str:
+        """Return the polynomial as it is written in Python: `min(n, grid.x * block.x)`."""
+        terms = self._sorted()
+        match terms:
+            case [((Operation(name="MIN" | "MAX") as operation,), unit), ((), constant)] if constant % unit == 0:
+                operands = [operand + constant // unit for operand in operation.operands]
+                terms = [((Operation.of(operation.name, operands),), unit)]
+        texts = [re.sub(r"^(-?)1 \* ", r"\1", " * ".join((str(factor), *symbols))) for symbols, factor in terms]
+        return " + ".join(texts).replace("+ -", "- ") or "0"
+
+    def _sorted(self) -> list[tuple[Monomial, int]]:
+        """Return the terms, with the constant last."""
+        return sorted(self.terms.items(), key=lambda term: (not term[0], term[1] < 0, [*map(_order, term[0])]))
+
+    def steps(self, read: Callable[[str], Op]) -> Iterator[Op]:
+        """Yield the steps of the evaluator that leave the value on its stack. `read` returns the one for a symbol."""
+        for number, (symbols, factor) in enumerate(self._sorted() or [((), 0)]):
+            if not symbols:
+                yield Op("ADD", 1, factor) if number else Op("CONSTANT", value=factor)
+                continue
+            for position, symbol in enumerate(symbols):
+                yield from symbol.steps(read) if isinstance(symbol, Operation) else (read(symbol),)
+                yield from (Op("MUL"),) * (position > 0)
+            yield from (Op("MUL", 1, factor),) * (factor != 1)
+            yield from (Op("ADD"),) * (number > 0)
+
+    @property
+    def constant(self) -> int | None:
+        """The value, if there are no symbols."""
+        return self.terms.get((), 0) if not any(self.terms) else None
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols."""
+        return {symbol for monomial in self.terms for symbol in monomial}
+
+    @property
+    def leaves(self) -> set[str]:
+        """The symbols, and those in operations instead of these."""
+        return {leaf for symbol in self.symbols for leaf in leaves_of(symbol)}
+
+    @property
+    def coordinates(self) -> set[str]:
+        """The symbols that differ between threads or iterations."""
+        return {*filter(is_coordinate, self.symbols)}
+
+    def coefficient(self, symbol: str) -> Polynomial:
+        """Return the factor of a symbol in which the polynomial is linear."""
+        terms = {}
+        for monomial, factor in self.terms.items():
+            if symbol in monomial:
+                position = monomial.index(symbol)
+                terms[monomial[:position] + monomial[position + 1 :]] = factor
+        return Polynomial(terms)
+
+    def substitute(self, values: Mapping[str, Polynomial]) -> Polynomial:
+        """Return the polynomial with values in place of symbols, but not in operations."""
+        if not values.keys() & self.symbols:
+            return self
+        total = Polynomial()
+        for monomial, factor in self.terms.items():
+            product = Polynomial.of(factor)
+            for symbol in monomial:
+                product *= values.get(symbol) or Polynomial.of(symbol)
+            total += product
         return total
-    rest = [] if total.constant == 0 else [total]
-    return Operation("ADD", (*others, *rest)) if len(others) + len(rest) > 1 else others[0]
+
+    def split(self) -> tuple[Polynomial, Polynomial] | None:
+        """Return the terms with coordinates and the other ones, or None if this is not linear in coordinates.
+
+        None is also returned if any other symbol is not known at the launch.
+        """
+        parts: tuple[dict[Monomial, int], dict[Monomial, int]] = {}, {}
+        for monomial, factor in self.terms.items():
+            count = sum(map(is_coordinate, monomial))
+            if count > 1 or not all(is_coordinate(symbol) or is_known_at_launch(symbol) for symbol in monomial):
+                return None
+            parts[not count][monomial] = factor
+        return Polynomial(parts[0]), Polynomial(parts[1])
 
 
-def multiply(factor: Polynomial, term: Term) -> Term:
-    """Return a product."""
-    if isinstance(term, Polynomial) or not factor.terms:
-        return factor * term if isinstance(term, Polynomial) else factor
-    return term if factor.constant == 1 else Operation("MUL", (term, factor))
+class Operation(str):  # noqa: SLOT000  a string has no room for slots
+    """The symbol of a minimum, a maximum or a quotient that is rounded down: its text in Python.
+
+    Attributes:
+        name: The operation.
+        operands: Its operands.
+        leaves: The symbols of the operands, and those in operations instead of these.
+    """
+
+    name: Name
+    operands: tuple[Polynomial, ...]
+    leaves: frozenset[str]
+
+    @classmethod
+    def of(cls, name: Name, operands: Sequence[Polynomial]) -> Operation:
+        """Return the symbol, which is the same for equal operands."""
+        text = f"{name.lower()}({', '.join(map(str, operands))})"
+        if name == "FLOORDIV":
+            dividend, divisor = operands
+            text = f"({dividend} // {divisor})" if len(dividend.terms) == 1 else f"(({dividend}) // {divisor})"
+        symbol = cls(text)
+        symbol.name, symbol.operands = name, (*operands,)
+        symbol.leaves = frozenset().union(*(operand.leaves for operand in operands))
+        return symbol
+
+    def steps(self, read: Callable[[str], Op]) -> Iterator[Op]:
+        """Yield the steps of the evaluator for the operation."""
+        first, *others = self.operands
+        yield from first.steps(read)
+        for operand in others:
+            if operand.constant is not None:
+                yield Op(self.name, 1, operand.constant)
+            else:
+                yield from operand.steps(read)
+                yield Op(self.name)
 
 
-def extreme(name: Literal["MIN", "MAX"], terms: Sequence[Term]) -> Term:
-    """Return the smallest or the largest of terms."""
-    distinct = [*dict.fromkeys(terms)]
-    constants = [t.constant for t in distinct if isinstance(t, Polynomial) and t.constant is not None]
-    if len(constants) > 1:
-        best = min(constants) if name == "MIN" else max(constants)
-        distinct = [t for t in distinct if not (isinstance(t, Polynomial) and t.constant is not None)]
-        distinct.append(Polynomial.of(best))
-    return distinct[0] if len(distinct) == 1 else Operation(name, tuple(distinct))
+def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynomial:
+    """Return the smallest or the largest of terms. Common factors and a constant are outside of the operation."""
+    sign = 1 if name == "MAX" else -1
+    kept: list[Polynomial] = []
+    for term in dict.fromkeys(terms):
+        if not any(is_never_negative((other - term) * sign) for other in kept):
+            kept = [*(other for other in kept if not is_never_negative((term - other) * sign)), term]
+    if len(kept) == 1:
+        return kept[0]
+    constant = max(term.terms.get((), 0) for term in kept)
+    operands = [term - constant for term in kept]
+    unit = math.gcd(*(factor for operand in operands for factor in operand.terms.values()))
+    return Polynomial.of(Operation.of(name, [operand // unit for operand in operands])) * unit + constant
 
 
-def divide(term: Term, divisor: Polynomial) -> Term:
-    """Return a quotient, rounded down."""
-    if isinstance(term, Polynomial) and term.constant is not None and divisor.constant:
-        return Polynomial.of(term.constant // divisor.constant)
-    return term if divisor.constant == 1 else Operation("FLOORDIV", (term, divisor))
-
-
-def negate(term: Term) -> Term:
-    """Return `-term`."""
-    return multiply(Polynomial.of(-1), term)
-
-
-def steps(term: Term, read: Callable[[str], tuple[Op, ...]]) -> Iterator[Op]:
-    """Yield the steps of the evaluator that leave a term on its stack. `read` returns the steps for a symbol."""
-    if isinstance(term, Polynomial):
-        yield from _polynomial_steps(term, read)
-        return
-    for number, part in enumerate(term.terms):
-        if number and isinstance(part, Polynomial) and part.constant is not None:
-            yield Op(term.name, 1, part.constant)
-            continue
-        yield from steps(part, read)
-        if number:
-            yield Op(term.name)
-
-
-def _polynomial_steps(polynomial: Polynomial, read: Callable[[str], tuple[Op, ...]]) -> Iterator[Op]:
-    monomials = sorted(polynomial.terms.items(), key=lambda term: not term[0])
-    if not monomials:
-        yield Op("CONSTANT")
-    for number, (symbols, factor) in enumerate(monomials):
-        if not symbols:
-            yield Op("ADD", 1, factor) if number else Op("CONSTANT", value=factor)
-            continue
-        for place, symbol in enumerate(symbols):
-            yield from read(symbol)
-            if place:
-                yield Op("MUL")
-        if factor != 1:
-            yield Op("MUL", 1, factor)
-        if number:
-            yield Op("ADD")
-
-
-def text_of(term: Term) -> str:
-    """Return a term as it is written in Python: `min(n, grid.x * block.x)`."""
-    if isinstance(term, Polynomial):
-        return _polynomial_text(term)
-    parts = [text_of(part) for part in term.terms]
-    if term.name in ("MIN", "MAX"):
-        return f"{term.name.lower()}({', '.join(parts)})"
-    if term.name != "ADD":
-        parts = [f"({part})" if " " in part and not part.endswith(")") else part for part in parts]
-    return _SIGNS[term.name].join(parts).replace("+ -", "- ")
-
-
-def _polynomial_text(polynomial: Polynomial) -> str:
-    texts = []
-    for symbols, factor in sorted(polynomial.terms.items(), key=lambda term: not term[0]):
-        names = [*map(name_of, symbols)]
-        is_unit = bool(names) and factor in (1, -1)
-        texts.append(
-            ("-" if factor == -1 else "") * is_unit + " * ".join([*([] if is_unit else [str(factor)]), *names])
-        )
-    return " + ".join(texts).replace("+ -", "- ") or "0"
-
-
-def name_of(symbol: str) -> str:
-    """Return the name of a symbol in messages: `n`, `grid.x` or `block.y`."""
-    base, slashes, divisor = symbol.partition("//")
-    kind, _, axis = base.partition(".")
-    name = {"nctaid": f"grid.{axis}", "ntid": f"block.{axis}"}.get(kind, base.lstrip("$"))
-    return f"({name} // {divisor})" if slashes else name
-
-
-def reading_steps(symbol: str, parameters: Sequence[str]) -> tuple[Op, ...]:
-    """Return the steps that read a symbol from a launch's parameters, grid or block."""
-    base, slashes, divisor = symbol.partition("//")
-    kind, _, axis = base.partition(".")
-    if kind in _SLOTS:
-        first = Op("PLANNED", _SLOTS[kind] + _AXES.index(axis))
-    else:
-        first = Op("COMPUTED", parameters.index(base.lstrip("$")))
-    return (first, Op("FLOORDIV", 1, int(divisor))) if slashes else (first,)
-
-
-def over(term: Term, unit: int) -> Term | None:
-    """Return a term divided by a constant, or None if it is not a multiple for all values."""
-    if isinstance(term, Polynomial):
-        if any(factor % unit for factor in term.terms.values()):
-            return None
-        return Polynomial({monomial: factor // unit for monomial, factor in term.terms.items()})
-    places = range(len(term.terms)) if term.name != "MUL" else (1,)
-    parts = [over(part, unit) if place in places else part for place, part in enumerate(term.terms)]
-    if term.name == "FLOORDIV" or any(part is None for part in parts):
-        return None
-    return term._replace(terms=tuple(part for part in parts if part is not None))
-
-
-def simplified(term: Term) -> Term:
-    """Return an equal term that is easier to read: `min(n, m)` for `min(n - 1, m - 1) + 1`."""
-    if isinstance(term, Polynomial):
-        return term
-    parts = [simplified(part) for part in term.terms]
-    if term.name == "MUL" and isinstance(parts[1], Polynomial) and parts[1].constant == 1:
-        return parts[0]
-    if term.name == "ADD":
-        total = add(*parts)
-        if isinstance(total, Operation) and total.name == "ADD" and len(total.terms) == 2:
-            inner, rest = total.terms
-            if isinstance(inner, Operation) and inner.name in ("MIN", "MAX"):
-                return inner._replace(terms=tuple(add(part, rest) for part in inner.terms))
-        return total
-    return term._replace(terms=tuple(parts))
+def is_never_negative(polynomial: Polynomial) -> bool:
+    """Return whether a polynomial is known not to be negative, because extents of the grid and the block are not."""
+    least = polynomial.terms.get((), 0)
+    for monomial, factor in polynomial.terms.items():
+        match monomial:
+            case (Operation(name="MIN" | "MAX") as operation,):
+                others = polynomial - Polynomial.of(operation) * factor
+                cases = (is_never_negative(others + operand * factor) for operand in operation.operands)
+                return any(cases) if (factor < 0) == (operation.name == "MIN") else all(cases)
+            case (_, *_):
+                if factor < 0 or not all(map(_EXTENT.fullmatch, monomial)):
+                    return False
+                least += factor  # each extent is at least 1
+    return least >= 0

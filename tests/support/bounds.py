@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.polynomial import Polynomial
-from jitload.bounds.terms import Term
+from jitload.bounds.terms import Operation, Polynomial
 from jitload.model import Parameter
 
 _FOLDS: Mapping[str, Callable[[int, int], int]] = {
-    "ADD": lambda a, b: a + b,
-    "MUL": lambda a, b: a * b,
     "MIN": min,
     "MAX": max,
     "FLOORDIV": lambda a, b: a // b,
@@ -33,21 +31,18 @@ class Touched:
         self.first, self.end, self.is_exact = 0, 0, True
 
 
-def evaluate(term: Term, values: Mapping[str, int]) -> int:
-    """Return the value of a term."""
-    if isinstance(term, Polynomial):
-        return sum(_product(factor, symbols, values) for symbols, factor in term.terms.items())
-    first, *others = (evaluate(part, values) for part in term.terms)
-    for other in others:
-        first = _FOLDS[term.name](first, other)
-    return first
+def evaluate(polynomial: Polynomial, values: Mapping[str, int]) -> int:
+    """Return the value of a polynomial."""
+    return sum(
+        factor * math.prod(_value_of(symbol, values) for symbol in symbols)
+        for symbols, factor in polynomial.terms.items()
+    )
 
 
-def _product(factor: int, symbols: Sequence[str], values: Mapping[str, int]) -> int:
-    for symbol in symbols:
-        base, slashes, divisor = symbol.partition("//")
-        factor *= values[base] // int(divisor) if slashes else values[base]
-    return factor
+def _value_of(symbol: str, values: Mapping[str, int]) -> int:
+    if not isinstance(symbol, Operation):
+        return values[symbol]
+    return functools.reduce(_FOLDS[symbol.name], (evaluate(operand, values) for operand in symbol.operands))
 
 
 def touched_by(
@@ -58,9 +53,9 @@ def touched_by(
     `kernel` is the PTX, the symbol and the parameters.
     """
     ptx, symbol, parameters = kernel
-    values = {f"${name}": number for name, number in numbers.items()}
-    values |= {f"nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
-    values |= {f"ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
+    values = {**numbers}
+    values |= {f"grid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
+    values |= {f"block.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
     result: dict[str, Touched | None] = {p.name: Touched() for p in parameters if p.kind == "pointer"}
     for access in _accesses(ptx, symbol, tuple(parameters)):
         result[access.pointer] = _with_access(result.get(access.pointer, Touched()), access, values)
@@ -77,7 +72,6 @@ def _with_access(touched: Touched | None, access: Access, values: Mapping[str, i
         return None
     if any(evaluate(term, values) < 0 for term in access.active):
         return touched
-    assert evaluate(access.range.bound, values) >= evaluate(access.range.high, values)
     first, end = evaluate(access.range.low, values), evaluate(access.range.high, values) + access.size
     is_exact = access.exact is not None and all(evaluate(term, values) >= 0 for term in access.exact)
     is_new = touched.end == 0
