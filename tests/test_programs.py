@@ -266,6 +266,12 @@ def test_errors_in_kernels_keep_their_lines():
             "A() J(int) __global__",
         ),
         ("bool operator<<(host& o, const P& x) {} struct P {}; __global__ void k(P x) {}", "struct P __global__"),
+        ("typedef struct { char s[(4 - 1) / 3]; } P; __global__ void k(P x) {}", "typedef struct } P; __global__"),
+        (
+            "struct P { __host__ int h() const { return host; } int n; }; __global__ void k(P x) {}",
+            "struct int n __global__",
+        ),
+        ("struct P {}; void h(list<struct P> x = {}) { host(); } __global__ void k(P x) {}", "struct P __global__"),
     ],
 )
 def test_host_code_is_left_out(text, kept):

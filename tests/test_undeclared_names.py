@@ -70,10 +70,20 @@ def test_functions_of_gcc(build):
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
+def test_keywords_of_gnu(build):
+    types = (
+        "struct P { __extension__ union { int n; float x; }; }; template <class T> struct Q { __typeof__(T::n) n; };"
+    )
+    body = '__typeof__(*x) a = {}; a.n = offsetof(Q<P>, n); __asm__ __volatile__("" ::: "memory"); *x = a;'
+    build(f"{types} __global__ void f(P* x, __const __signed__ char* y) {{ {body} }}")
+
+
+@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
 def test_types_without_an_include(build):
     sizes = {
         "int8_t": 1, "uint16_t": 2, "int32_t": 4, "uint64_t": 8, "size_t": 8, "ptrdiff_t": 8, "uintptr_t": 8,
-        "ssize_t": 8, "uint": 4, "ushort": 2, "ulong": 8, "clock_t": 8, "wchar_t": 4, "float4": 16, "dim3": 12,
+        "ssize_t": 8, "uint": 4, "ushort": 2, "ulong": 8, "u_char": 1, "u_int": 4,
+        "clock_t": 8, "wchar_t": 4, "float4": 16, "dim3": 12,
     }  # fmt: skip
     checks = "".join(f'static_assert(sizeof({name}) == {size}, "");\n' for name, size in sizes.items())
     build(f"{checks}__global__ void f(int64_t* x) {{ *x = UINT32_MAX; }}")

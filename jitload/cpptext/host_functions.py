@@ -203,7 +203,11 @@ def _is_type(head: Sequence[Token]) -> bool:
 
 
 def _opening(declaration: Sequence[Token]) -> int | None:
-    return next((index for index, token in enumerate(declaration) if token.text == "{"), None)
+    """Return the index of the first `{` outside of parentheses, as in `void f(Pair pair = {}) {`."""
+    index = 0
+    while index < len(declaration) and declaration[index].text != "{":
+        index = max(index, find_closing(declaration, index) if declaration[index].text == "(" else index) + 1
+    return index if index < len(declaration) else None
 
 
 # ---- device code alone ---------------------------------------------------------------------------------------------
@@ -264,8 +268,8 @@ def _instantiating_macros(runs: Sequence[Run], device_words: frozenset[str]) -> 
 class _Declaration:
     """A declaration with the names that it declares and the words that it contains.
 
-    `is_kept` says whether device code needs the declaration. `bodies` are the (start, end) positions of the bodies of
-    host-only member functions, without the braces.
+    `is_kept` says whether device code needs the declaration. `host_spans` are the (start, end) positions of host code
+    in the member functions of a class.
     """
 
     def __init__(
@@ -273,13 +277,13 @@ class _Declaration:
         names: frozenset[str],
         tokens: Sequence[Token],
         span: tuple[int, int] = (0, 0),
-        bodies: Sequence[Sequence[Token]] = (),
+        host_spans: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.names = names
         self.start, self.end = span
-        self.bodies = [(body[0].start + 1, body[-1].start) for body in bodies]
-        skipped = {token.start for body in bodies for token in body}
-        self.words = frozenset(token.text for token in tokens if token.kind == "word" and token.start not in skipped)
+        self.host_spans = host_spans
+        kept = (t for t in tokens if t.kind == "word" and not any(start <= t.start < end for start, end in host_spans))
+        self.words = frozenset(token.text for token in kept)
         self.is_kept = False
 
 
@@ -337,8 +341,8 @@ class _Parts:
                 self.seeds |= {token.text for token in declaration if token.kind == "word"}
             else:
                 is_class = opening is not None and not _CLASSES.isdisjoint(token.text for token in head)
-                bodies = list(_host_bodies(declaration[opening:], self._device_words)) if is_class else []
-                self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), bodies))
+                host_spans = list(_host_spans(declaration[opening:], self._device_words)) if is_class else []
+                self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), host_spans))
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration may declare.
@@ -382,7 +386,7 @@ class _Parts:
                 if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
                     text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
-            body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
+            span for declaration in self.declarations if declaration.is_kept for span in declaration.host_spans
         ):
             text = text[:start] + _blank(text[start:end]) + text[end:]
         kept_spans = [(run[0].start, run[-1].start + len(run[-1].text)) for run in self._directives]
@@ -429,8 +433,8 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _host_bodies(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterator[Sequence[Token]]:
-    """Yield the bodies of a class's host-only member functions, with their braces.
+def _host_spans(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) positions of host code in a class: bodies of member functions, and all of `__host__` ones.
 
     `tokens` begin with the opening brace of the class. Functions with `constexpr`, which device code may call, and
     functions with `__device__` are not host-only.
@@ -438,13 +442,16 @@ def _host_bodies(tokens: Sequence[Token], device_words: frozenset[str]) -> Itera
     close = find_closing(tokens, 0)
     for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):
         opening = _opening(member)
-        words = {token.text for token in member[:opening]} if opening else set()
-        if opening is None or not words.isdisjoint(device_words | {"constexpr", "consteval"}):
+        words = {token.text for token in member[:opening]}
+        if not words.isdisjoint(device_words):
             continue
-        if "(" not in words:
-            if words & _CLASSES:
-                yield from _host_bodies(member[opening:], device_words)
-            continue
-        end = find_closing(member, opening)
-        if end > 0:
-            yield member[opening : end + 1]
+        if "__host__" in words:
+            yield member[0].start, member[-1].start + len(member[-1].text)
+        elif opening and words.isdisjoint(("constexpr", "consteval")):
+            if "(" not in words:
+                if words & _CLASSES:
+                    yield from _host_spans(member[opening:], device_words)
+                continue
+            end = find_closing(member, opening)
+            if end > 0:
+                yield member[opening].start + 1, member[end].start

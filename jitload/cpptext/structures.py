@@ -247,9 +247,9 @@ def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
     start = index = 0
     while index < len(code):
         text = code[index].text
+        words = set(_plain([token.text for token in code[start:index]])) if text == "{" else set()
         end = find_closing(code, index) if text in ("{", "(", "[") else index
         index = (end if end >= 0 else len(code)) + 1
-        words = set(_plain([token.text for token in code[start:index]])) if text == "{" else set()
         is_open = words & {*_TAGS, "union", "enum", "=", *_SPACES} and "namespace" not in words and ")" not in words
         if text == ";" or (text == "{" and not is_open):
             yield code[start : index - (text == ";")]

@@ -51,7 +51,7 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    hints = (type_hint, _character_hint, _texture_hint, _launch_hint, fast_compile_hint)
+    hints = (type_hint, _character_hint, _texture_hint, _lambda_hint, _launch_hint, fast_compile_hint)
     return next(filter(None, (hint(log) for hint in hints)), "") or _hint(log, options)
 
 
@@ -79,6 +79,12 @@ def _texture_hint(log: str) -> str:
         "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to the "
         "kernel instead, and give functions such as tex2D<float>() the type of the elements."
     )
+
+
+def _lambda_hint(log: str) -> str:
+    if "annotation on lambda" not in log:
+        return ""
+    return "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."
 
 
 def _launch_hint(log: str) -> str:

@@ -21,7 +21,8 @@ _INTEGERS = {
     "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
     "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
-    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
+    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long", "u_char": "unsigned char",
+    "u_short": "unsigned short", "u_int": "unsigned int", "u_long": "unsigned long",
 }  # fmt: skip
 # Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>. They are templates, so that
 # functions of the same names that the source declares are called instead.
@@ -41,6 +42,7 @@ _FUNCTIONS_OF_GCC = {
     "clz": "__clz", "clzll": "__clzll", "ffs": "__ffs", "ffsll": "__ffsll", "popcount": "__popc",
     "popcountll": "__popcll", "memcpy": "memcpy", "memset": "memset",
 }  # fmt: skip
+_GNU_KEYWORDS = r"__extension__|__asm(?:__)?|__const|__signed__|__typeof(?:__)?"
 # The headers of the C++ library that cuda_runtime.h includes.
 _LIBRARY = "".join(
     f"#include <{name}>\n"
@@ -48,7 +50,7 @@ _LIBRARY = "".join(
 ).rstrip()
 _COMPLEX_HEADER = "thrust/complex.h"
 # Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC,
-# the functions above, and what <thrust/complex.h> needs.
+# the functions and keywords above, and what <thrust/complex.h> needs.
 _DECLARED_FIRST = {
     r"(?:U?INT|U?LONG|U?LLONG|U?LONG_LONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN|WIDTH)|(?:CHAR|LONG|WORD)_BIT": (
         "#include <limits.h>"
@@ -60,6 +62,7 @@ _DECLARED_FIRST = {
     ),
     **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     _COMPLEX_HEADER: _LIBRARY,
+    _GNU_KEYWORDS: "#include <_jitload/gnu_keywords.h>",
 }
 _KNOWN_TO_NVCC = {
     **_DECLARED_FIRST,
@@ -68,6 +71,7 @@ _KNOWN_TO_NVCC = {
         "#include <stdint.h>"
     ),
     "assert": "#include <assert.h>",
+    "offsetof": "#include <stddef.h>",
     **{f"__builtin_{name}": f"#define __builtin_{name} {to}" for name, to in _FUNCTIONS_OF_GCC.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
@@ -103,6 +107,7 @@ def _lines_for_text(text: str) -> list[str]:
     conditions = re.findall(_CONDITION, text) if "#" in text else ()
     names = {name for condition in conditions for name in re.findall(r"\w+", condition)}
     names.update(name for name in (*_DEPENDENT_LAUNCH_FUNCTIONS, _COMPLEX_HEADER) if name in text)
+    names.update(re.findall(rf"\b(?:{_GNU_KEYWORDS})\b", text))
     return _lines_for(names, _DECLARED_FIRST)
 
 

@@ -1,0 +1,26 @@
+/* Keywords of GNU C++ that nvcc knows and NVRTC does not. */
+#ifndef JITLOAD_GNU_KEYWORDS_H_
+#define JITLOAD_GNU_KEYWORDS_H_
+
+template <class T>
+struct __jitload_typeof {
+  typedef T type;
+};
+template <class T>
+struct __jitload_typeof<T&> {
+  typedef T type;
+};
+template <class T>
+struct __jitload_typeof<T&&> {
+  typedef T type;
+};
+
+#define __extension__
+#define __asm asm
+#define __asm__ asm
+#define __const const
+#define __signed__ signed
+#define __typeof(...) typename __jitload_typeof<decltype(__VA_ARGS__)>::type
+#define __typeof__(...) typename __jitload_typeof<decltype(__VA_ARGS__)>::type
+
+#endif /* JITLOAD_GNU_KEYWORDS_H_ */
