@@ -87,7 +87,7 @@ def with_by_hand(used_cache, tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", ["load-only", "auto"])
-def test_cpp_by_hand_and_kernels_of_the_cpu(with_by_hand, empty_cache, lose, monkeypatch, mode):
+def test_cpp_and_kernels_of_the_cpu_are_found_without_the_tools(with_by_hand, empty_cache, lose, monkeypatch, mode):
     shutil.copytree(with_by_hand, empty_cache)
     by_hand = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
     on_cpu = jitload.build_inline("vec", cuda_sources=ADD, arch="cpu")

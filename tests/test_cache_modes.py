@@ -154,7 +154,7 @@ def test_invalid_values_of_environment_variables_are_refused(monkeypatch, name, 
         ("1T", 10**12),
     ],
 )
-def test_sizes(text, size):
+def test_a_size_may_have_a_unit(text, size):
     assert parse_size(text) == size
 
 

@@ -121,7 +121,7 @@ def test_each_attribute_goes_through_the_extended_launch(mod, stub_driver):
     assert urgent.attribute(LAUNCH_PRIORITY) == -3
 
 
-def test_all_attributes_at_once(mod, stub_driver):
+def test_all_attributes_are_passed_at_once(mod, stub_driver):
     mod.everything[4, 3, 32, 0x66](9)
     (launch,) = stub_driver.launches()
     assert (launch.grid, launch.block, launch.shared_bytes, launch.stream) == ((4, 1, 1), (3, 1, 1), 32, 0x66)
@@ -161,7 +161,7 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_li
         mod.sized[8, 1](8)
 
 
-def test_the_placing_of_a_clusters_blocks(mod, stub_driver):
+def test_the_policy_of_a_cluster_is_passed(mod, stub_driver):
     mod.spread(1)
     mod.balanced(1)
     spread, balanced = stub_driver.launches()

@@ -55,7 +55,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("key", "kind", "text"), WRONG)
-def test_a_wrong_configuration(mod, stub_driver, key, kind, text):
+def test_a_wrong_configuration_is_refused(mod, stub_driver, key, kind, text):
     with pytest.raises(kind) as caught:
         mod.f[key]
     assert str(caught.value) == f"f[…]{text}"
@@ -129,7 +129,7 @@ def test_keywords_go_through_call(mod, stub_driver):
         ((None,), {"n": 1.5, "in_": 1.0}, "argument 'n' must be an int, got float"),
     ],
 )
-def test_wrong_keywords(mod, stub_driver, arguments, keywords, text):
+def test_wrong_keywords_are_refused(mod, stub_driver, arguments, keywords, text):
     with pytest.raises(TypeError, match=rf"^f\(\): {re.escape(text)}$"):
         mod.f.call(*arguments, **keywords)
     assert stub_driver.calls() == []

@@ -103,7 +103,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_errors_on_the_way_to_a_first_launch(unused, stub_driver, step):
+def test_errors_before_a_first_launch_name_the_step(unused, stub_driver, step):
     for code, text in CODES.items():
         stub_driver.fail(step, code, count=1)
         assert_refused(RuntimeError, f"tick(): {STEPS[step]}: {text}", unused.tick, 1)
@@ -115,7 +115,7 @@ def test_errors_on_the_way_to_a_first_launch(unused, stub_driver, step):
     assert len(stub_driver.launches()) == 1
 
 
-def test_too_many_threads_for_the_kernel(unused, stub_driver):
+def test_too_many_threads_are_refused_with_the_kernels_limit(unused, stub_driver):
     unused.tick[1, 128](1)
     message = (
         "tick(): the launch failed: CUDA_ERROR_INVALID_VALUE (invalid argument); grid (1, 1, 1), block (16, 8, 2), "
@@ -125,7 +125,7 @@ def test_too_many_threads_for_the_kernel(unused, stub_driver):
     assert_refused(RuntimeError, message, unused.tick[1, (16, 8, 2)], 1)
 
 
-def test_a_stream_of_another_device(unused, stub_driver):
+def test_a_stream_of_another_device_is_an_error(unused, stub_driver):
     stream = stub_driver.create_stream(1)
     with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_HANDLE .* another device, or no longer exist$"):
         unused.tick[1, 1, 0, stream](1)
@@ -145,7 +145,7 @@ def test_each_device_gets_the_code_that_suits_it(two_archs, stub_driver):
 
 
 @pytest.mark.parametrize(("major", "minor"), [(7, 5), (10, 0), (12, 1)])
-def test_code_for_no_device_like_this(two_archs, stub_driver, major, minor):
+def test_a_device_without_code_is_an_error_that_lists_the_code(two_archs, stub_driver, major, minor):
     stub_driver.set_capability(0, major, minor)
     arch = f"sm_{major}{minor}"
     text = f'tick(): this library has sm_80, sm_89, sm_90a; this GPU, cuda:0, is {arch}: build it with arch="{arch}"'
@@ -186,7 +186,7 @@ def test_a_driver_that_does_not_start(path, stub_driver, code, text):
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-def test_no_driver_at_all(path):
+def test_without_a_driver_arguments_are_still_checked(path):
     program = """
 mod = jitload.load_module(sys.argv[1])
 mod.tick(0)

@@ -265,12 +265,12 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("stream", "handle"), STREAMS)
-def test_a_stream_of_any_protocol(mod, stub_driver, stream, handle):
+def test_a_stream_may_have_any_protocol(mod, stub_driver, stream, handle):
     mod.scale[1, 1, 0, stream](array(), array(), 8)
     assert [launch.stream for launch in stub_driver.launches()] == [handle]
 
 
-def test_the_current_stream_of_the_tensors_device(mod, stub_driver):
+def test_the_current_stream_of_the_tensors_device_is_used(mod, stub_driver):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda:1"), 0x1234):
         mod.scale(array(device=1), array(device=1), 8)
         mod.scale(array(), array(), 8)

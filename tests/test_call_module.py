@@ -172,7 +172,7 @@ def test_tvm_ffi_loads_and_calls_the_library(path, stub_driver):
         mod["absent"]
 
 
-def test_metadata_and_doc(path):
+def test_metadata_and_doc_are_those_of_the_source(path):
     mod = tvm_ffi.load_module(path)
     assert mod.get_function_doc("twice") == "Doubles x."
     schema = json.loads(mod.get_function_metadata("twice")["type_schema"])
@@ -255,7 +255,7 @@ def test_the_driver_may_not_know_the_variable(mod, stub_driver):
         jitload.global_tensor(mod, "coeffs", "float32", 4)
 
 
-def test_a_module_of_variables_alone(stub_driver):
+def test_a_module_may_have_variables_alone(stub_driver):
     text = "__device__ float v[4]; __constant__ int c;"
     module = jitload.load_inline("alone", cuda_sources=text, arch="sm_90a")
     assert list(module) == []

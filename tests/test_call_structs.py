@@ -161,7 +161,7 @@ def test_nvrtc_before_13_5_knows_the_offsets():
     assert "__builtin_offsetof" not in expression
 
 
-def test_a_structure_of_many_members(mod):
+def test_the_members_of_a_large_structure_are_compared(mod):
     fields = dict(PARAMS_TYPE._fields_[:-1])
     params = PARAMS_TYPE(x=1, y=(0, 0, 2), tag=(0, 0, 3), pairs=((0, 0), (0, 4)), m=700, v=(0, 0, 0, 5))
     params = bytes(params).ljust(96, b"\0")
@@ -301,7 +301,7 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def test_the_members_of_all_kinds_of_structures(tmp_path):
+def test_each_kind_of_structure_has_a_layout(tmp_path):
     (tmp_path / "params.h").write_text("#pragma once\nnamespace lib { struct Params { float x[3]; int n; }; }")
     types = [text.rpartition(" @ ")[2] for text in LAYOUTS]
     code = "\n".join(text.rpartition(" @ ")[0] for text in LAYOUTS)
@@ -345,7 +345,7 @@ def test_the_members_of_all_kinds_of_structures(tmp_path):
             mod["k"](*called)
 
 
-def test_a_structure_in_an_anonymous_namespace():
+def test_a_structure_in_an_anonymous_namespace_has_a_layout():
     """NVRTC does not report that `__jitload_members` has no definition, but reports functions of the source."""
     text = """namespace { struct P { float* x; int n; }; __device__ int %s(int n)%s }
     __global__ void k(P p) { *p.x = f(p.n); }"""
@@ -358,7 +358,7 @@ def test_a_structure_in_an_anonymous_namespace():
 
 
 @pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
-def test_vectors_of_cuda_beside_the_kernel_library_header(order):
+def test_vectors_of_cuda_work_beside_the_kernel_library_header(order):
     """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""
     if find_cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
@@ -391,7 +391,7 @@ def test_a_masked_array_is_refused(mod):
     assert plain.tolist() == masked.data.tolist() == [1, 2, 3, 4]
 
 
-def test_a_vector_in_cpp_without_its_header():
+def test_an_error_about_a_vector_in_cpp_names_its_header():
     if find_cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
     code = "#include <vector_types.h>\n#include <tvm/ffi/function.h>\nint64_t f(float4 v) { return v.x; }"

@@ -120,7 +120,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_kind_of_value_for_every_kind_of_parameter(mod, stub_driver, name):
+def test_every_kind_of_parameter_takes_its_own_kinds_of_values(mod, stub_driver, name):
     expected, accepted = EXPECTED[name]
     function = mod[f"take_{name}"]
     for value, kind, fits in VALUES:
@@ -256,7 +256,7 @@ def test_a_structure_of_any_size_arrives_whole(mod, stub_driver, size):
         assert_refused(ValueError, message, mod[f"bytes_{size}"], wrong)
 
 
-def test_the_smallest_and_the_largest_structure(mod, stub_driver):
+def test_the_smallest_and_the_largest_structure_arrive_whole(mod, stub_driver):
     data = np.random.default_rng(0).bytes(32764)
     assert sent(stub_driver, mod.take_large, data) == data
     assert sent(stub_driver, mod.take_empty, b"\x05") == b"\x05"
@@ -293,7 +293,7 @@ def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod, stub_drive
     assert list(second.arguments) == [*start, *end]
 
 
-def test_a_kernel_of_sixty_parameters(mod, stub_driver):
+def test_sixty_parameters_arrive_in_their_order(mod, stub_driver):
     makers = [lambda i: i, lambda i: 4096 * i, lambda i: -i, lambda i: i / 4, lambda i: 2**31 + i, lambda i: i % 4 == 1]
     values = [makers[i % 6](i) for i in range(MANY)]
     mod.many(*values)
@@ -302,6 +302,6 @@ def test_a_kernel_of_sixty_parameters(mod, stub_driver):
     assert list(launch.arguments) == [struct.pack(codes[i % 6], value) for i, value in enumerate(values)]
 
 
-def test_a_kernel_without_parameters(mod, stub_driver):
+def test_a_kernel_may_have_no_parameters(mod, stub_driver):
     assert sent(stub_driver, mod.nothing) == b""
     assert_refused(TypeError, "nothing() takes 0 arguments, got 1", mod.nothing, None)

@@ -25,7 +25,7 @@ def key_of(path: Path) -> str:
     return path.parent.parent.name[-64:]
 
 
-def test_path_and_an_empty_list(empty_cache, capsys):
+def test_a_path_and_an_empty_list_make_no_directory(empty_cache, capsys):
     assert run(capsys, "path") == (0, f"{empty_cache}\n", "")
     assert run(capsys, "path", "--dir", "/elsewhere") == (0, "/elsewhere\n", "")
     assert run(capsys, "list") == (0, f"name  arch  age  size  hits  key\n0 entries, 0 B, in {empty_cache}\n", "")

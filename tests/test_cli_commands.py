@@ -73,7 +73,7 @@ def test_the_default_output_is_named_after_the_first_source(source, capsys):
     assert [row["name"] for row in shown["kernels"]] == ["add"]
 
 
-def test_a_cubin_and_its_text(source, capsys):
+def test_a_cubin_and_its_text_are_written(source, capsys):
     assert run(capsys, "compile", source, "--arch", ARCH, "--cubin", "-o", "add.cubin")[0] == 0
     assert Path("add.cubin").read_bytes()[:4] == b"\x7fELF"
     assert ".entry add" in run(capsys, "compile", source, "--arch", ARCH, "--ptx")[1]
@@ -135,7 +135,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
-def test_errors_and_exit_codes(source, capsys, words, code, message):
+def test_an_error_names_the_option_and_has_an_exit_code(source, capsys, words, code, message):
     for name in ("empty.cu", "empty.so", "empty.so.6"):
         Path(name).touch()
     Path("host.cu").write_text("int f(int x) { return x; }")
@@ -170,7 +170,7 @@ def test_a_source_without_kernels_is_named(source, capsys):
     assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
 
 
-def test_functions_of_the_host(source, capsys):
+def test_host_functions_are_compiled_and_listed(source, capsys):
     Path("host.cpp").write_text("int twice(int* x) { return 2 * x[0]; }")
     returned, _, err = run(capsys, "compile", "host.cpp")
     assert (returned, err) == (
@@ -250,7 +250,7 @@ def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):
 # ---- doctor ------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_on_this_machine(cache, capsys):
+def test_doctor_finds_that_kernels_run_on_this_machine(cache, capsys):
     code, out, _ = run(capsys, "doctor")
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
     assert code == 0
@@ -317,7 +317,7 @@ def test_the_manual_has_a_row_for_each_command():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_completion(shell):
+def test_each_shell_gets_a_script_for_completion(shell):
     env = python_env() | {"_JITLOAD_COMPLETE": f"{shell}_source"}
     code = "import sys; from jitload.cli import main; sys.exit(main([]))"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

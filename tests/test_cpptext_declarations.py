@@ -14,7 +14,7 @@ def only(text: str) -> Candidate:
     return candidate
 
 
-def test_one_kernel_with_all_its_facts():
+def test_a_kernel_is_found_with_all_its_facts():
     text = """
     int unrelated;
 

@@ -97,7 +97,7 @@ def test_nvrtc_runs_once_for_headers_that_include_cutlass(tmp_path, nvrtc_runs):
     assert len(nvrtc_runs) == 1
 
 
-def test_complex_numbers_of_thrust(nvrtc_runs):
+def test_complex_numbers_of_thrust_compile_in_one_run(nvrtc_runs):
     version = re.compile(r"#define CCCL_VERSION (\d+)")
     texts = (path / "cuda/std/__cccl/version.h" for path in find_cuda_toolchain(read_settings()).include_dirs)
     if not any(int(version.search(path.read_text())[1]) >= 3002000 for path in texts if path.is_file()):
@@ -115,7 +115,7 @@ def test_lists_of_types_are_unrolled_as_under_nvcc():
     assert constant(source, extra_cuda_cflags=["-D_CCCL_META_UNROLL_LIMIT=12"]) == 12
 
 
-def test_headers_of_thrust_with_only_macros_on_the_cpu(tmp_path):
+def test_headers_of_thrust_with_only_macros_compile_for_the_cpu(tmp_path):
     """CuPy's complex.cuh includes them."""
     if not has_header("thrust/version.h"):
         pytest.skip("Thrust is not installed")
@@ -209,7 +209,7 @@ def test_the_package_to_install_is_named(arch):
 
 @pytest.mark.skipif(not HAS_CURAND, reason="needs pip install nvidia-curand")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_random_numbers(device, request):
+def test_random_numbers_are_those_of_philox(device, request):
     if device == "cuda":
         request.getfixturevalue("gpu")
     module = jitload.load_inline("draw", cuda_sources=SOURCE, arch="native" if device == "cuda" else "cpu")

@@ -169,7 +169,7 @@ def test_message_of_a_long_text_is_short():
     assert len(str(refusal("n" * 10**6))) < 300
 
 
-def test_kernel_without_parameters():
+def test_the_hint_for_a_kernel_without_parameters_says_so():
     with pytest.raises(LaunchSpecError) as caught:
         compile_expression("n", {}, kernel="add", field="grid")
     assert caught.value.hint == "The kernel has no parameters."

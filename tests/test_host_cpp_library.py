@@ -191,34 +191,6 @@ def test_cubins_without_cpp_are_an_error():
     )
 
 
-KINDS = [
-    (ADD, {}, "device"),
-    ('#include "kernels.cuh"', {"functions": "add"}, "device"),
-    (ADD_CPP, {"functions": "add"}, "host"),
-    (ADD_CPP, {"functions": {"add": Launch()}}, "host"),
-    (ADD_CPP, {"functions": {"add": Launch(grid=1, block=1)}}, "device"),
-    (ADD + "int one() { return 1; }", {"functions": {"one": Launch()}}, "mixed"),
-    ("#include <cuda_runtime.h>\n" + ADD_CPP, {"functions": "add"}, "host"),
-    ('#include "macros.cuh"\nKERNEL add(float* x) {}', {"functions": "add"}, "device"),
-    ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),
-    (ADD, {"cpp": (("m.cpp", ADD_CPP),)}, "device"),
-    (ADD, {"kind": "host"}, "host"),
-    ("// for tvm::ffi\n" + ADD, {}, "device"),
-    ("int f(tvm::ffi::TensorView x);", {}, "host"),
-    (EMBED, {"embed_cubin": {"first": CUBIN}}, "host"),
-    (EMBED, {"kind": "device"}, "device"),
-]
-
-
-@pytest.mark.parametrize(("text", "options", "kind"), KINDS)
-def test_the_text_decides_the_kind_unless_the_call_does(text, options, kind):
-    cubins, functions = options.get("embed_cubin"), options.get("functions")
-    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()), cubins=cubins)
-    call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=options.get("kind"))
-    request = make_request(call)
-    assert ("device" if request.pieces else "mixed" if request.host.is_mixed else "host") == kind
-
-
 # ---- the library -------------------------------------------------------------------------------------------------
 
 

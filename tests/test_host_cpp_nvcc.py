@@ -28,28 +28,46 @@ BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
 # ---- which sources need nvcc, and which nvcc it is ---------------------------------------------------------------
 
+PLAIN = "int add(int a, int b) { return a + b; }"
+EMBED = "TVM_FFI_EMBED_CUBIN(m);"
+CPP = {"cpp": (("m.cpp", "void f();"),)}
+# A source, options of the call, and the file that the host's compiler or nvcc compiles; None for kernels.
 KINDS = [
     (BOTH, {}, "cuda_sources.cu"),
     ("TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);" + BOTH, {}, "cuda_sources.cu"),
     (BOTH, {"kind": "host"}, "cuda_sources.cc"),
     (BOTH, {"kind": "device"}, None),
-    (BOTH, {"cpp": (("m.cpp", "void f();"),)}, "cuda_sources.cu"),
+    (BOTH, CPP, "cuda_sources.cu"),
     ("/* f<<<1, 1>>>() */" + ADD, {}, None),
+    (ADD, CPP, None),
+    (ADD, {"kind": "host"}, "cuda_sources.cc"),
     ('#include "kernels.cuh"\nvoid f() { Run(); }', {"kind": "mixed"}, "cuda_sources.cu"),
     ('#include "kernels.cuh"\nvoid f() { add<<<1, 1>>>(); }', {}, "cuda_sources.cu"),
+    ('#include "kernels.cuh"', {"functions": "add"}, None),
+    ('#include "macros.cuh"\nKERNEL add(float* x) {}', {"functions": "add"}, None),
+    (PLAIN, {"functions": "add"}, "cuda_sources.cc"),
+    (PLAIN, {"functions": {"add": Launch()}}, "cuda_sources.cc"),
+    (PLAIN, {"functions": {"add": Launch(grid=1, block=1)}}, None),
+    ("#include <cuda_runtime.h>\n" + PLAIN, {"functions": "add"}, "cuda_sources.cc"),
+    (ADD + "int one() { return 1; }", {"functions": {"one": Launch()}}, "cuda_sources.cu"),
+    ("#include <cuda_runtime.h>\nint f();", CPP, "cuda_sources.cc"),
+    ("// for tvm::ffi\n" + ADD, {}, None),
+    ("int f(tvm::ffi::TensorView x);", {}, "cuda_sources.cc"),
     (ADD + "void f() { cudaLaunchKernelEx(&config, add, x, y, n); }", {}, "cuda_sources.cu"),
     ("#define K(name) __global__ void name()\nK(k) {}\nTVM_FFI_X(m);", {}, "cuda_sources.cu"),
     ("#include <thrust/sort.h>\nvoid f(tvm::ffi::TensorView x);", {}, "cuda_sources.cu"),
     ("#include <cub/block/block_reduce.cuh>" + ADD, {}, None),
-    ("TVM_FFI_EMBED_CUBIN(m);", {}, "cuda_sources.cc"),
+    (EMBED, {}, "cuda_sources.cc"),
+    (EMBED, {"kind": "device"}, None),
     ('#include <iostream>\nTVM_FFI_X(m); int f() { std::cout << "<<<" << 1; }', {}, "cuda_sources.cc"),
 ]
 
 
 @pytest.mark.parametrize(("text", "options", "file"), KINDS)
-def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
+def test_the_source_decides_who_compiles_it_unless_the_call_does(text, options, file):
     sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()))
-    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=options.get("kind")))
+    call = Call("m", sources, makes="library", arch=ARCH, kind=options.get("kind"), functions=options.get("functions"))
+    request = make_request(call)
     units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)

@@ -1,5 +1,6 @@
 """From source to typed kernels: the number of NVRTC runs in each case, and a collection of unusual sources."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,17 +8,12 @@ from builds import ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
-from jitload.kernels.compilation import compile_for_arch
-from jitload.kernels.source import DeviceSource
-from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 
-def compile_text(*pieces: str, **options: object) -> CompiledSource:
-    labelled = tuple((f"piece{number}", text) for number, text in enumerate(pieces))
-    source = DeviceSource(name="zoo", pieces=labelled, **options)
-    return compile_for_arch(source, ARCH, find_cuda_toolchain(read_settings()))
+def compile_text(text: str, **options: object):
+    return jitload.compile_cubin(text, arch=ARCH, **options)
 
 
 MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(float* x) { x[0] = 1; }\n'
@@ -57,7 +53,7 @@ def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
 
 def test_more_candidates_that_are_none_than_nvrtc_lists(nvrtc_runs):
     absent = "".join(kernel(f"absent{number}") for number in range(60))
-    (kernel_read,) = compile_text(f"#if 0\n{absent}#endif\n{kernel('k')}").cubin.kernels
+    (kernel_read,) = compile_text(f"#if 0\n{absent}#endif\n{kernel('k')}").kernels
     assert kernel_read.name == "k"
     assert len(nvrtc_runs) == 3
 
@@ -71,7 +67,7 @@ __global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_
 
 
 def test_names_that_nvcc_knows_without_an_include_have_its_types():
-    (typed,) = compile_text(NVCC_NAMES).cubin.kernels
+    (typed,) = compile_text(NVCC_NAMES).kernels
     integers = (
         "signed char",
         "unsigned char",
@@ -108,10 +104,10 @@ def test_a_source_may_declare_such_functions_itself(first):
 
 def test_the_source_and_the_headers_decide_over_such_names():
     text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
-    (typed,) = compile_text(text).cubin.kernels
+    (typed,) = compile_text(text).kernels
     assert [parameter.type for parameter in typed.parameters] == ["long long*", "unsigned int"]
     after = "__global__ void k(uint32_t n) {}\n#include <stdint.h>\n__global__ void m(uint8_t n) {}"
-    assert [kernel.name for kernel in compile_text(after).cubin.kernels] == ["k", "m"]
+    assert [kernel.name for kernel in compile_text(after).kernels] == ["k", "m"]
 
 
 @pytest.fixture
@@ -126,19 +122,20 @@ def users_headers(tmp_path: Path) -> Path:
 
 def test_headers_of_the_users_own_in_quotes_hide_those_in_memory(users_headers):
     text = '#include "queue"\n#include "nested/locks.h"\n#include <unistd.h>\n__global__ void k(Queue q, Mutex m) {}'
-    compiled = compile_text(text, include_dirs=(users_headers,))
-    assert [str(kernel) for kernel in compiled.cubin.kernels] == ["k(Queue q, Mutex m)"]
-    assert {users_headers / "queue", users_headers / "nested" / "mutex"} <= set(compiled.headers)
+    compiled = compile_text(text, extra_include_paths=[users_headers])
+    assert [str(kernel) for kernel in compiled.kernels] == ["k(Queue q, Mutex m)"]
+    manifest = json.loads((build(text, extra_include_paths=[users_headers]).parent / "manifest.json").read_text())
+    assert {"@0/queue", "@0/nested/mutex"} <= {header["path"] for header in manifest["dependencies"]}
 
 
 def test_quotes_from_another_directory_hide_them_too(users_headers):
     text = f'#include "{users_headers}/nested/locks.h"\n#include <mutex>\n__global__ void k(Mutex m) {{}}'
-    assert [str(kernel) for kernel in compile_text(text).cubin.kernels] == ["k(Mutex m)"]
+    assert [str(kernel) for kernel in compile_text(text).kernels] == ["k(Mutex m)"]
 
 
 def test_angle_brackets_get_the_headers_in_memory(users_headers):
     text = "#include <queue>\nstruct Queue {};\n__global__ void k(Queue q) {}"
-    assert compile_text(text, include_dirs=(users_headers,)).cubin.kernels
+    assert compile_text(text, extra_include_paths=[users_headers]).kernels
 
 
 def test_the_systems_headers_are_not_the_users_own(tmp_path):
@@ -146,7 +143,7 @@ def test_the_systems_headers_are_not_the_users_own(tmp_path):
     system_dir.mkdir(parents=True)
     (system_dir / "stdint.h").write_text("#error not for device code\n")
     text = '#include "stdint.h"\n__global__ void k(int64_t n) {}'
-    assert compile_text(text, include_dirs=(system_dir,)).cubin.kernels
+    assert compile_text(text, extra_include_paths=[system_dir]).kernels
 
 
 def test_what_stays_undefined_is_said_alone():
@@ -160,8 +157,7 @@ def test_a_template_that_a_launch_names_takes_one_run(nvrtc_runs):
         "template <class T, int N> __global__ void k(T* x) {}", kernels=("k<float, 4>", "k<int, 2>")
     )
     assert len(nvrtc_runs) == 1
-    assert list(map(str, compiled.cubin.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
-    assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>"}
+    assert list(map(str, compiled.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
 
 
 TEMPLATE = "template <const int N = 256> __global__ void k"
@@ -189,7 +185,7 @@ cases = [(text, "k<256>", ()) for text in others]
 cases += [(first, "k<256>", ()), (first, "k<256>", ("-std=c++03",)), (first, "k<4>(int*, int*)", ())]
 for text, kernel, options in cases:
     try:
-        test_kernels.compile_text(text, kernels=(kernel,), options=options)
+        test_kernels.compile_text(text, kernels=(kernel,), extra_cuda_cflags=options)
     except CompileError as error:
         assert "__jitload" not in error.log, error.log
         assert error.diagnostics[0].line <= 2, error.log
@@ -202,13 +198,13 @@ for text, kernel, options in cases:
 
 @pytest.mark.parametrize("text", [f"{TEMPLATE}(int8_t* x, uint64_t* y) {{}}", f"{TEMPLATE}(uint x, int8_t* y) {{}}"])
 def test_a_template_may_use_types_that_nvcc_knows(text, nvrtc_runs):
-    assert len(compile_text(text, kernels=("k<128>",)).cubin.kernels) == 1
+    assert len(compile_text(text, kernels=("k<128>",)).kernels) == 1
     assert len(nvrtc_runs) == 2
 
 
 def test_overloads_know_what_integers_an_enum_has():
     text = "enum class E : short { A };\n__global__ void k(const E* x) {}\n__global__ void k(float* x) {}"
-    assert [k.parameters[0].dtype for k in compile_text(text).cubin.kernels] == ["int16", "float32"]
+    assert [k.parameters[0].dtype for k in compile_text(text).kernels] == ["int16", "float32"]
 
 
 BIG = 32764 - 8
@@ -319,13 +315,13 @@ ZOO = {
 
 
 @pytest.mark.parametrize("case", ZOO)
-def test_the_zoo(case):
+def test_unusual_sources_have_typed_kernels(case):
     text, kernels = ZOO[case]
-    compiled = compile_text(text).cubin.kernels
+    compiled = compile_text(text).kernels
     assert [str(typed) for typed in compiled] == kernels
 
 
-def test_the_whole_zoo_loads_from_one_source():
+def test_unusual_sources_load_as_one_source():
     skipped = ("anonymous namespace", "nvcc's includes")
     pieces = [
         f"namespace zoo{number} {{\n{text}\n}}\n"
@@ -343,7 +339,7 @@ def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
     assert list(load(text)) == ["k"]
     toolchain = find_cuda_toolchain(read_settings())
     if toolchain.version >= (12, 9):
-        assert compile_text(text).cubin.data == compile_text(text).cubin.data
+        assert compile_text(text).data == compile_text(text).data
 
 
 def test_kernels_that_share_a_name_are_exported_qualified():
@@ -370,7 +366,7 @@ def test_overloads_and_templates_are_named_in_a_launch():
 
 def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():
     text = f"struct Empty {{}}; struct Big {{ char data[{BIG - 16}]; }};\n"
-    (typed,) = compile_text(text + "__global__ void k(Empty a, float* x, Big b, char c) {}").cubin.kernels
+    (typed,) = compile_text(text + "__global__ void k(Empty a, float* x, Big b, char c) {}").kernels
     assert [(p.name, p.kind, p.offset, p.size) for p in typed.parameters] == [
         ("a", "struct", 0, 1),
         ("x", "pointer", 8, 8),
@@ -448,7 +444,7 @@ def test_a_signature_gives_names_and_the_compiler_gives_types(text):
 
 
 def test_a_signature_of_a_cubin_agrees_with_its_symbols():
-    cubin = compile_text("__global__ void k(float* x, int n) { x[0] = n; }").cubin
+    cubin = compile_text("__global__ void k(float* x, int n) { x[0] = n; }")
     for text in ("double* x, int n", "float* x", "int a b c"):
         with pytest.raises(jitload.errors.SignatureError, match=r"kernel '(k|f)'"):
             jitload.build_inline("m", embed_cubin={"c": cubin}, functions={"f": Launch(kernel="k", signature=text)})
@@ -465,13 +461,13 @@ def test_a_standard_older_than_the_question_is_named():
     with pytest.raises(jitload.errors.SignatureError, match=r"only from C\+\+11 on: leave the option -std=c\+\+03 out"):
         build(kernel("k"), extra_cuda_cflags=["-std=c++03"])
     mangled = "__global__ void k(float* x, int n) { x[0] = n; }"
-    assert compile_text(mangled, options=("-std=c++03",)).cubin.kernels[0].parameters[1].type == "int"
+    assert compile_text(mangled, extra_cuda_cflags=["-std=c++03"]).kernels[0].parameters[1].type == "int"
 
 
 def test_characters_are_template_arguments():
     source = "template <char c> __global__ void k(int* x) { x[0] = c; }"
     compiled = compile_text(source, kernels=("k<'c'>", r"k<'\''>", "k<'<'>"))
-    assert sorted(typed.name for typed in compiled.cubin.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]
+    assert sorted(typed.name for typed in compiled.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]
 
 
 def test_a_function_knows_its_kernel_for_each_architecture():

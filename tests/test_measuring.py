@@ -163,14 +163,14 @@ def test_benchmark_restores_aliases_views_and_offsets(measured, device):
     assert torch.equal(memory, before)
 
 
-def test_benchmark_of_empty_tensors_and_parameters(measured, device):
+def test_benchmark_takes_empty_tensors_and_parameters(measured, device):
     empty = torch.empty(0, device=device)
     assert measured.add.benchmark(empty, empty, **FAST).bytes == 0
     parameter = torch.nn.Parameter(torch.zeros(N, device=device))
     assert measured.add.benchmark(parameter, torch.empty(N, device=device), **FAST).bytes == 8 * N
 
 
-def test_benchmark_of_numpy_arrays(mod):
+def test_benchmark_takes_numpy_arrays(mod):
     x, y = np.arange(N, dtype=np.float32), np.full(N, 7, np.float32)
     x.flags.writeable = False
     assert mod.add.benchmark(x, y, **FAST).bytes == 8 * N
@@ -206,13 +206,13 @@ IMPOSSIBLE_OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), IMPOSSIBLE_OPTIONS)
-def test_impossible_options(mod, options, error, message):
+def test_impossible_options_are_refused(mod, options, error, message):
     with pytest.raises(error, match=message):
         mod.nothing.benchmark(1, grid=1, block=1, **options)
 
 
 @pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": float("nan")}, {"rtol": "1"}])
-def test_impossible_tolerances(tolerance):
+def test_impossible_tolerances_are_refused(tolerance):
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(tolerance))}=.*: it must"):
         jitload.compare({"f": abs}, -1, **tolerance, **FAST)
 
@@ -307,7 +307,7 @@ def test_a_function_that_relies_on_its_first_values_is_not_given_others(mod):
     assert len(jitload.compare({"a": mod.once}, x, reference=lambda x: expected, restore=True, **FAST)) == 1
 
 
-def test_results_of_other_kinds(mod):
+def test_results_of_other_kinds_are_compared_or_refused(mod):
     x, y = torch.arange(float(N)), torch.zeros(N)
     compare = lambda reference, **options: jitload.compare({"a": mod.add}, x, y, reference=reference, **options, **FAST)  # noqa: E731
     for result, kind in (({"y": x + 1}, "dict"), ((x + 1, (x,)), "tuple"), ("text", "str")):

@@ -128,7 +128,7 @@ STORES = {
 
 
 @pytest.mark.parametrize("body", STORES)
-def test_what_a_kernel_only_stores_to(body):
+def test_tensors_that_a_kernel_only_stores_to_are_known(body):
     assert has_only_stores(f"__global__ void k(const int* x, int* y, int i) {{ {body} }}", "y") is STORES[body]
     assert not has_only_stores("__global__ void k(int* in) { in[0] = 1; }", "in_")
 

@@ -52,7 +52,7 @@ def test_a_function_that_fails_midway_leaves_the_arguments_as_they_were():
     assert torch.equal(y, torch.zeros(4))
 
 
-def test_plot_without_matplotlib(monkeypatch):
+def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     record = jitload.compare({"a": lambda: None}, **FAST)
     with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
@@ -73,7 +73,7 @@ def test_the_plot_of_many_functions_has_room_for_each_name():
     assert roofline.get_legend().get_window_extent().x0 >= roofline.get_window_extent().x1
 
 
-def test_extents_of_tensors_and_arrays():
+def test_an_extent_is_the_memory_of_a_tensor():
     x = torch.zeros(6, 4)
     address = x.data_ptr()
     assert extent_of(x) == Extent(address, 96, 96, None)
@@ -107,7 +107,7 @@ DTYPES = [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64, torch
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_poisons_of_each_dtype(dtype):
+def test_poison_overwrites_tensors_of_each_dtype(dtype):
     memory = torch.zeros(4, 6).to(dtype)
     values = []
     for byte in POISONS:
@@ -122,7 +122,7 @@ def test_poisons_of_each_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int16])
-def test_poisons_of_numpy(dtype):
+def test_poison_overwrites_arrays_of_numpy(dtype):
     array = np.zeros(6, dtype)
     poison(array[1::2], POISONS[0])
     assert array[1::2].all() or np.isnan(array[1::2]).all()

@@ -25,7 +25,6 @@ IS_MINIMAL = {
         (),
     ),
     "a type of the driver's": ((False,), "__global__ void k(CUuuid_st* x) {}", ()),
-    "a launch": ((False,), kernel("l") + "__global__ void k(float* x) { l<<<1, 1>>>(x); }", ("-rdc=true",)),
     "what the options ask for": ((False,), kernel("k"), ("--minimal",)),
     "what only a macro shows": (
         (True, False),
@@ -44,7 +43,7 @@ IS_MINIMAL = {
 def test_small_sources_do_without_what_nvrtc_can_leave_out(case, nvrtc_runs):
     runs, text, options = IS_MINIMAL[case]
     with suppress(jitload.JitLoadError):
-        compile_text(text, options=options)
+        compile_text(text, extra_cuda_cflags=options)
     added_options = [[option for option in job.options if option not in options] for job in nvrtc_runs]
     assert tuple("--minimal" in options_of_run for options_of_run in added_options) == runs
 
@@ -53,7 +52,7 @@ def test_small_sources_do_without_what_nvrtc_can_leave_out(case, nvrtc_runs):
 def test_a_launch_may_name_what_is_left_out(argument):
     text = "template <class T> __global__ void k(T* x) {}"
     compiled = compile_text(text, kernels=("k<float>", f"k<{argument}>"))
-    assert [kernel.parameters[0].kind for kernel in compiled.cubin.kernels] == ["pointer"] * 2
+    assert [kernel.parameters[0].kind for kernel in compiled.kernels] == ["pointer"] * 2
     with pytest.raises(LaunchSpecError, match='The compiler says: identifier "none_such" is undefined'):
         compile_text(text, kernels=("k<none_such>",))
 
@@ -67,7 +66,7 @@ def test_an_older_nvrtc_is_not_asked_to_leave_anything_out(nvrtc_runs):
 
 def test_what_is_left_out_changes_no_code(monkeypatch, nvrtc_runs):
     texts = [text for _, text in RUNS.values()]
-    short = [compile_text(text).cubin.data for text in texts]
+    short = [compile_text(text).data for text in texts]
     assert all("--minimal" in job.options for job in nvrtc_runs)
     monkeypatch.setattr(DeviceSource, "is_minimal", False)
-    assert [compile_text(text).cubin.data for text in texts] == short
+    assert [compile_text(text).data for text in texts] == short

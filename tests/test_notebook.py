@@ -267,7 +267,7 @@ def test_a_text_for_torch_needs_no_gpu(shell):  # what all such texts share is i
     assert shell.run_cell("twice(torch.ones(2)).tolist()").result == [2.0, 2.0]
 
 
-def test_fields_of_a_launch(shell):
+def test_an_option_sets_fields_of_a_launch(shell):
     from jitload.notebook import read_launches
 
     text = "k: kernel=scale<float> grid=(ceil_div(n, 32), n == 4) block=64 cooperative=True args.n=x.numel() args.m=2"
@@ -278,7 +278,7 @@ def test_fields_of_a_launch(shell):
     assert read_launches(["k: nullable=('x', \"y\")"])["k"].nullable == ("x", "y")
 
 
-def test_completion(shell):
+def test_completion_knows_the_magic_and_its_options(shell):
     from IPython.core import completer
 
     shell.Completer.use_jedi = False  # it takes seconds, and knows nothing of magics
@@ -354,7 +354,7 @@ def test_shared_memory_that_a_launch_declares(cache):
     assert page.count("<td>at the call</td>") == 2
 
 
-def test_text_in_a_terminal(cache):
+def test_a_module_is_shown_as_text_in_a_terminal(cache):
     from IPython.lib.pretty import pretty
 
     names = ", ".join(f"const float* parameter{number}" for number in range(9))

@@ -175,7 +175,7 @@ def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path, monkeypatch):
 # ---- progress --------------------------------------------------------------------------------------------------
 
 
-def test_a_bar_on_a_terminal(cache, capfd, monkeypatch):
+def test_a_terminal_shows_a_bar(cache, capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes standard error for a terminal
     jitload.prebuild([request("m")], progress=False)
     jitload.prebuild([request("m"), request("n"), 17])  # as if an earlier prebuild had been interrupted

@@ -56,7 +56,7 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 # ---- where requests come from ----------------------------------------------------------------------------------
 
 
-def test_a_python_file_for_two_architectures(cache, capsys, tmp_path, fresh_modules):
+def test_a_python_file_is_built_for_two_architectures(cache, capsys, tmp_path, fresh_modules):
     text = "def REQUESTS():\n    for name in ('one', 'two'):\n        yield {'name': name, 'cuda_sources': "
     target = write_python(tmp_path, text + "f'extern \"C\" __global__ void {name}(float* x) {{}}'}\n")
     code, out, err = run(capsys, target, "--arch", "sm_80", "--arch", "sm_90a", "-j", "2")
@@ -66,7 +66,7 @@ def test_a_python_file_for_two_architectures(cache, capsys, tmp_path, fresh_modu
     assert (code, out, err) == (0, "", "")
 
 
-def test_a_list_of_another_name_and_one_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
+def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
     target = write_python(tmp_path, "MORE = ({'name': 'm'},)\n")
     assert read_requests(f"{target}:MORE") == [{"name": "m"}]
     sys.modules.pop("requests_here")
@@ -108,7 +108,7 @@ def test_json_is_a_list_or_has_requests(cache, tmp_path):
     assert read_requests(write_json(tmp_path, {"requests": rows})) == [request]
 
 
-def test_a_triton_kernel_beside_the_file(cache, capsys, tmp_path, fresh_modules):
+def test_a_triton_kernel_beside_the_file_is_built(cache, capsys, tmp_path, fresh_modules):
     pytest.importorskip("triton")
     text = "import triton, triton.language as tl\n\n@triton.jit\ndef fill(x, n, BLOCK: tl.constexpr):\n"
     write_python(tmp_path, text + "    i = tl.arange(0, BLOCK)\n    tl.store(x + i, 1.0, mask=i < n)\n")
@@ -130,7 +130,7 @@ def test_a_failure_is_exit_code_1_and_does_not_stop_the_rest(cache, capsys, tmp_
     assert lines[1].startswith("  bad (sm_90a): NVRTC could not compile 'bad.cu' for sm_90a: bad.cu:1: ")
 
 
-def test_json_for_machines(cache, capsys, tmp_path):
+def test_json_has_a_line_for_each_request(cache, capsys, tmp_path):
     code, out, _ = run(capsys, write_json(tmp_path, [row("one"), {"name": "x"}]), "--arch", ARCH, "--json")
     built, bad = map(json.loads, out.splitlines())
     assert code == 1
@@ -261,7 +261,7 @@ def test_load_only_tells_what_is_missing_and_builds_nothing(cache, capsys, tmp_p
     assert "JITLOAD_MODE=load-only does not build it" in out
 
 
-def test_the_command_itself(cache, tmp_path):
+def test_the_command_builds_into_the_named_directory(cache, tmp_path):
     """In a process of its own, with another cache and from another directory."""
     target = write_json(tmp_path, [row("one")])
     command = [sys.executable, "-m", "jitload", "prebuild", os.path.basename(target), "--arch", ARCH]

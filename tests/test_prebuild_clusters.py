@@ -78,7 +78,7 @@ def test_ray_builds_again_what_a_killed_worker_left(cache, killer, tmp_path):  #
 
 
 @pytest.mark.parametrize("ranks", [["-n", "3"], ["-n", "1", "-usize", "3"]], ids=["started-together", "spawned"])
-def test_mpi(cache, tmp_path, ranks):
+def test_mpi_builds_and_reuses(cache, tmp_path, ranks):
     together = ["-m", "mpi4py.futures"] if "3" in ranks[1] else []
     check(run([mpiexec(), *ranks, sys.executable, *together], tmp_path, _MPI))
 

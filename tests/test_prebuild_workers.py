@@ -201,7 +201,7 @@ def _processes_of(cache: Path) -> list[str]:
 # ---- executors that lose a worker ------------------------------------------------------------------------------
 
 
-def test_a_process_pool_whose_worker_dies(cache, killer):
+def test_a_process_pool_whose_worker_dies_loses_no_request(cache, killer):
     log = killer(1)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         done = jitload.prebuild([request("before"), request("victim"), request("after")], executor, progress=False)

@@ -284,7 +284,7 @@ def test_host_code_is_left_out(text, kept):
     assert not any(word in cut for word in ("host", "chrono", "string", "catch", "cublas", "curand", "mpi"))
 
 
-def test_types_of_the_headers_of_libraries():
+def test_types_of_the_headers_of_libraries_are_kept():
     """The headers of CUDA's libraries declare types of numbers, and include the headers of narrow floats."""
     text = """
     #include <cublas_v2.h>

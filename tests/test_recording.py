@@ -158,7 +158,7 @@ def test_the_command_runs_a_program(tmp_path, capsys):
     assert main(["prebuild"]) == 2
 
 
-def test_triton_kernels(record, cache, tmp_path):
+def test_triton_kernels_are_recorded(record, cache, tmp_path):
     pytest.importorskip("triton")
     import torch
     import triton_kernels

@@ -146,7 +146,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("kernel", EXPRESSIONS)
-def test_kernel_expressions(kernel):
+def test_kernel_names_become_expressions(kernel):
     assert kernel_expression(kernel) == EXPRESSIONS[kernel]
 
 
@@ -178,7 +178,7 @@ BROKEN_KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", BROKEN_KERNELS)
-def test_broken_kernel_expressions(kernel):
+def test_broken_kernel_names_are_refused_at_their_column(kernel):
     column, problem = BROKEN_KERNELS[kernel]
     with pytest.raises(LaunchSpecError) as caught:
         kernel_expression(kernel)
@@ -350,7 +350,7 @@ BROKEN_SIGNATURES = {
 
 
 @pytest.mark.parametrize("text", BROKEN_SIGNATURES)
-def test_broken_signatures(text):
+def test_broken_signatures_are_refused(text):
     with pytest.raises(SignatureError) as caught:
         parse_signature(text, "k")
     first, second, _hint = caught.value.message().split("\n")
@@ -464,7 +464,7 @@ def test_signatures_as_declarations_are_written():
         ("(float* x, int&& n)", "'int&& n' is a reference"),
     ],
 )
-def test_a_signature_of_something_else(text, problem):
+def test_a_signature_of_another_function_is_refused(text, problem):
     with pytest.raises(SignatureError, match=re.escape(problem)):
         parse_signature(text, "ns::k<float>")
     for accepted in ("void k(float* x)", "void ns::k<float>(float* x)", "void scale(float* x)", "(float* x)"):

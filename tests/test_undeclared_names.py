@@ -63,7 +63,7 @@ def test_names_without_an_include(build, first):
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_functions_of_gcc(build):
+def test_functions_of_gcc_need_no_include(build):
     counts = " + ".join(f"__builtin_{name}(*x)" for name in ("clz", "clzll", "ffs", "ffsll", "popcount", "popcountll"))
     copies = "__builtin_memcpy(y, x, 4); __builtin_memset(y + 1, 0, 4);"
     build(f"__global__ void f(const unsigned* x, unsigned* y) {{ {copies} y[2] = {counts}; }}")
@@ -125,7 +125,7 @@ def test_conditions_take_the_branch_of_nvcc(build, tmp_path):
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_macros_of_the_cuda_release(build):
+def test_macros_of_the_cuda_release_are_defined(build):
     toolchain = find_cuda_toolchain(read_settings())
     major, minor = toolchain.version[:2]
     release = f"{1000 * major + 10 * minor}"
