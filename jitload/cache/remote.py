@@ -21,9 +21,10 @@ from typing import Any, Protocol, TypeVar
 from jitload.cache.entry import Entry, find_in_dir, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
+from jitload.cache.store import prepare_cache
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.private_files import load_json, make_private_dir, save_json
+from jitload.toolchain.private_files import load_json, save_json
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
@@ -179,12 +180,10 @@ def object_dir(key: CacheKey) -> str:
 
 def _writable(cache_dir: Path) -> Path:
     try:
-        make_private_dir(cache_dir)
-        if os.access(cache_dir, os.W_OK):
-            return cache_dir
+        prepare_cache(cache_dir)
     except OSError:
-        pass
-    return private_cache_dir()
+        return private_cache_dir()
+    return cache_dir
 
 
 def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bool:

@@ -357,43 +357,32 @@ def sweep_work_dirs(cache_dir: Path) -> None:
     with suppress(OSError):
         for name in os.listdir(root):
             with suppress(OSError):
-                failed_at = _failed_at(f"{root}/{name}")
-                if failed_at is None:
-                    _remove_if_dead(root / name)
-                elif time.time() - failed_at > _FAILED_KEPT_S:
+                if _is_abandoned(f"{root}/{name}"):
                     shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _failed_at(work_dir: str) -> float | None:
-    """Return when the build in a work directory failed, or None if it has not failed.
-
-    Directories of failed builds are kept for inspection. There may be hundreds of them, which each build looks at.
-    Therefore the path is a string.
-    """
-    try:
-        return os.lstat(f"{work_dir}/{FAILED_MARKER}").st_mtime
-    except FileNotFoundError:
-        return None
-
-
-def _remove_if_dead(work_dir: Path) -> None:
-    """Remove a work directory if its builder is dead.
+def _is_abandoned(work_dir: str) -> bool:
+    """Return whether a build failed more than a week ago, or whether its builder is dead.
 
     A builder is dead if this process can lock the directory. Builders on another machine, or without locks, count as
-    dead if their directory is more than a day old.
+    dead if their directory is more than a day old. There may be hundreds of failed builds, which each build looks at.
+    Therefore the path is a string.
     """
-    match = _HOST_TAG.search(work_dir.name)
-    lock = None
-    with suppress(OSError):  # raised if the file system has no locks
-        if match and match[1] == host_tag():
-            lock = lock_directory(work_dir)
+    match, lock = _HOST_TAG.search(work_dir), None
+    if (failed_s := _age_s(f"{work_dir}/{FAILED_MARKER}")) is None and match and match[1] == host_tag():
+        with suppress(OSError):  # raised if the file system has no locks
+            lock = lock_directory(Path(work_dir))
             if lock is None:
-                return  # the builder is alive
-    is_dead = lock is not None or _age_s(work_dir) > _LONGEST_BUILD_S
-    if is_dead and _failed_at(str(work_dir)) is None:  # its build has not failed in the meantime
-        shutil.rmtree(work_dir, ignore_errors=True)
+                return False  # the builder is alive
     unlock(lock)
+    failed_s = failed_s or _age_s(f"{work_dir}/{FAILED_MARKER}")  # it may have failed in the meantime
+    age_s = _age_s(work_dir) or 0.0
+    return failed_s > _FAILED_KEPT_S if failed_s is not None else lock is not None or age_s > _LONGEST_BUILD_S
 
 
-def _age_s(path: Path) -> float:
-    return time.time() - path.lstat().st_mtime
+def _age_s(path: str) -> float | None:
+    """Return the seconds since a file or directory was changed, or None if there is none."""
+    try:
+        return time.time() - os.lstat(path).st_mtime
+    except FileNotFoundError:
+        return None
