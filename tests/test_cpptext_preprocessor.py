@@ -131,7 +131,7 @@ def test_expansions_without_end_are_given_up(definitions):
 
 def test_conditionals_outside_of_if_0_are_read():
     text = "#if A\nint x;\n#elif B\n#else\n#define C\n#pragma once\n#endif\n#if 0\n#if D\n#endif\n#endif\n#if E\n"
-    (conditional,) = read_conditionals(code_tokens(text))
+    ((conditional, _),) = read_conditionals(code_tokens(text))
     assert conditional.line == 1
     assert conditional.conditions == [("if", "A"), ("elif", "B"), ("else", "")]
     assert conditional.sizes == [3, 0, 1]

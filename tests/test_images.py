@@ -100,6 +100,9 @@ def test_no_nvrtc_is_needed(cubin, monkeypatch, tmp_path):
 def test_keywords_that_need_source_are_refused(cubin, tmp_path):
     with pytest.raises(JitLoadError, match="the architecture is that of the cubins"):
         load(cubin, {"scale": SCALE}, sanitize="address")
+    for name, value in {"debug": True, "kind": "device"}.items():
+        with pytest.raises(JitLoadError, match=f"{name}= is for sources, but cubins are compiled already"):
+            load(cubin, {"scale": SCALE}, **{name: value})
     (tmp_path / "rows.json").write_text('{"jitload": "tuned", "version": 1, "functions": {}}')
     with pytest.raises(LaunchSpecError, match="chooses variants, but no function has a Launch"):
         load(cubin, {"scale": SCALE}, tuned=tmp_path / "rows.json")

@@ -253,6 +253,13 @@ def test_a_candidate_precompiles_no_headers_in_the_background(judge):
     assert not verdict.output  # torch's profiler prints nothing
 
 
+@pytest.mark.parametrize("error", ['ValueError("\\1" * 40_000)', 'type("x" * 300_000, (Exception,), {})'])
+def test_errors_that_are_long_as_messages(judge, error):
+    verdict = judge.run(f"raise {error}")
+    assert verdict.stage == "load"
+    assert verdict.reason.startswith(("ValueError: ????", "xxxx"))
+
+
 def test_texts_for_torch(patient):
     assert patient.run(FOR_TORCH, functions="run").ok
     verdict = patient.run(FOR_TORCH.replace("= x.data_ptr<float>()[i] + 1", "= 3"), functions="run")

@@ -17,7 +17,7 @@ from builds import kernel, python_command, python_env
 
 import jitload
 from jitload import Launch
-from jitload.building import background, library
+from jitload.building import background, library, native
 from jitload.building.native import NAMES, find_native
 from jitload.cache import store
 from jitload.errors import JitLoadError, ToolchainError
@@ -251,6 +251,15 @@ def test_wrong_values_are_refused(monkeypatch):
     monkeypatch.setenv("JITLOAD_LIBRARY", "sometimes")
     with pytest.raises(JitLoadError, match="JITLOAD_LIBRARY='sometimes' must be one of later, now, never"):
         load("another")
+
+
+def test_machine_code_is_built_again_if_its_options_change(monkeypatch, tmp_path):
+    options = tmp_path / "native.py"
+    options.write_text("-O2")
+    monkeypatch.setattr(native, "__file__", str(options))
+    before = native._source_stamp.__wrapped__()
+    options.write_text("-O2 -g")
+    assert native._source_stamp.__wrapped__() != before
 
 
 # ---- a machine without tools -------------------------------------------------------------------------------------

@@ -147,13 +147,13 @@ def _tvm_ffi_include_dirs() -> list[Path]:
 
 @functools.lru_cache(maxsize=1)
 def _source_stamp() -> str:
-    """Return a text that changes with the sources of the machine code: their names, sizes and modification times."""
+    """Return a text that changes with the sources and the options: with the files' names, sizes, modification times."""
+    trees = (os.walk(directory) for directory in _SOURCE_DIRS)
+    paths = [f"{root}/{name}" for tree in trees for root, _, names in tree for name in names]
     rows = []
-    for directory in _SOURCE_DIRS:
-        for root, _, names in os.walk(directory):
-            for name in names:
-                status = os.stat(f"{root}/{name}")
-                rows.append(f"{root}/{name}\0{status.st_size}\0{status.st_mtime_ns}")
+    for path in (*paths, __file__):  # this file has the options
+        status = os.stat(path)
+        rows.append(f"{path}\0{status.st_size}\0{status.st_mtime_ns}")
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
 
 

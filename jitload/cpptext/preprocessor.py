@@ -137,8 +137,11 @@ class Conditional:
         return -1
 
 
-def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
-    """Yield the conditionals in the order of their `#endif`, without each `#if 0` and the conditionals inside it."""
+def read_conditionals(tokens: Sequence[Token]) -> Iterator[tuple[Conditional, Sequence[Conditional]]]:
+    """Yield the conditionals in the order of their `#endif`, without each `#if 0` and the conditionals inside it.
+
+    Each comes with the conditionals that it is in, which have been read up to its `#endif`.
+    """
     opened: list[Conditional] = []
     for directive, run in split_directives(tokens):
         name = directive.name if directive else ""
@@ -150,7 +153,7 @@ def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
         elif name == "endif" and opened:
             closed = opened.pop()
             if not any(conditional.is_dead for conditional in (*opened, closed)):
-                yield closed
+                yield closed, opened
         else:
             for conditional in opened:
                 conditional.sizes[-1] += len(run) if not directive else name in ("define", "include", "error")

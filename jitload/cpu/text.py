@@ -404,9 +404,14 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC(?!_VER)\w*|__NVCC__", text):
         return None
-    for conditional in read_conditionals(code_tokens(text)):
-        if not _is_same_on_gpus(conditional) and (problem := _lost_branch(conditional)):
+    for conditional, outer in read_conditionals(code_tokens(text)):
+        on_gpus = _gpu_branches(conditional)
+        on_cpu = conditional.branch(_arch_macros(None))
+        if (on_gpus != {on_cpu} or on_cpu is None) and (problem := _lost_branch(conditional)):
             return Diagnostic(file=label, line=conditional.line, severity="error", message=f"{_MARK}{problem}")
+        for size in (size for branch, size in enumerate(conditional.sizes) if not {branch, None} & on_gpus):
+            for containing in outer:  # code that no GPU gets may be lost
+                containing.sizes[-1] -= size
     return None
 
 
@@ -433,13 +438,12 @@ def _lost_branch(conditional: Conditional) -> str:
     return ""
 
 
-def _is_same_on_gpus(conditional: Conditional) -> bool:
-    """Return whether the CPU gets the branch that all GPUs get, from the oldest one that CUDA 13 supports."""
+def _gpu_branches(conditional: Conditional) -> set[int | None]:
+    """Return the branches that GPUs get, from the oldest one that CUDA 13 supports. None means an uncertain one."""
     text = " ".join(directive.text for directive in conditional.conditions)
     numbers = [_OLDEST_GPU, *map(int, re.findall(r"\b[1-9]\d{2,3}\b", text))]
     archs = {number + step for number in numbers for step in (-1, 0, 1) if number + step >= _OLDEST_GPU}
-    branches = {conditional.branch(_arch_macros(arch)) for arch in (None, *archs)}
-    return len(branches) == 1 and None not in branches
+    return {conditional.branch(_arch_macros(arch)) for arch in archs}
 
 
 def _arch_macros(arch: int | None) -> Macros:

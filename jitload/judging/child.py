@@ -9,6 +9,7 @@ import json
 import math
 import mmap
 import pickle
+import re
 import socket
 import sys
 import traceback
@@ -76,10 +77,15 @@ def _describe(error: BaseException) -> dict[str, Any]:
         texts = [*(diagnostic.message for diagnostic in error.diagnostics[:20]), error.log]
         message = texts[0] if len(texts) > 1 else message
     return {
-        "error": f"{kind}: {message.strip()}"[:_LONGEST_TEXT] if message else kind,
+        "error": _shorten(f"{kind}: {message.strip()}" if message else kind),
         "is_compile": isinstance(error, CompileError) or kind in _COMPILE_ERRORS,
-        "diagnostics": [text[: _LONGEST_TEXT // len(texts)] for text in texts],
+        "diagnostics": [_shorten(text, _LONGEST_TEXT // len(texts)) for text in texts],
     }
+
+
+def _shorten(text: str, length: int = _LONGEST_TEXT) -> str:
+    """Return the beginning of a text, without the control characters, each of which JSON writes as six bytes."""
+    return re.sub(r"[\0-\x08\v\x0e-\x1f]", "?", text[:length])
 
 
 class _Process:

@@ -316,6 +316,8 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
                 Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
             )
         )
+    if argument := "debug" if call.instrumentation.is_debug else "kind" if call.kind else "":
+        raise JitLoadError(Words(Argument(argument), " is for sources, but cubins are compiled already"))
     functions = _kernels(call._replace(exports=read_functions(call.functions)))
     if name := next((name for name, launch in functions or () if launch.bounds), None):
         hint = "The bounds are worked out from the source of the kernel: pass the source, or leave bounds= out."
