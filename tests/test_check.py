@@ -61,6 +61,27 @@ def test_the_copies_are_aligned_as_the_tensors_are(mod):
         mod.vectors[1, 64].check(memory[1:257], torch.zeros(256))
 
 
+def test_arrays_of_subclasses_are_copied(mod, tmp_path):
+    mapped = np.memmap(tmp_path / "x", dtype="f", mode="w+", shape=(8,))
+    mod.shift[1, 64].check(mapped, np.zeros(8, "f").view(np.recarray), 8)
+    with pytest.raises(RuntimeError, match="at byte 32 of 'x', which has 32 bytes"):
+        mod.shift[1, 64].check(mapped, np.zeros(9, "f"), 9)
+
+
+def test_tensors_that_a_call_refuses_are_refused(mod):
+    unaligned = torch.frombuffer(bytearray(65), dtype=torch.float32, offset=1, count=8)
+    array = np.zeros(8, "f")
+    array.flags.writeable = False
+    mod.shift[1, 64].check(array, torch.zeros(8), 8)
+    for x, y, message in (
+        (unaligned, torch.zeros(8), "'x' .* must be aligned to 4 bytes"),
+        (torch.zeros(8), unaligned.numpy(), "'y' .* must be aligned to 4 bytes"),
+        (torch.zeros(8), array, "'y' is read-only"),
+    ):
+        with pytest.raises((ValueError, BufferError), match=message):
+            mod.shift[1, 64].check(x, y, 8)
+
+
 def test_wrong_arguments_are_refused_as_in_a_call(mod):
     with pytest.raises(TypeError, match="'x' must be a float32"):
         mod.shift[1, 64].check(torch.ones(8).half(), torch.zeros(8), 8)
@@ -68,6 +89,9 @@ def test_wrong_arguments_are_refused_as_in_a_call(mod):
         mod.shift[1, 64].check(torch.ones(8))
     with pytest.raises(TypeError, match=r"'x' must be a float32 .* tensor, got a meta tensor"):
         mod.shift[1, 64].check(torch.ones(8, device="meta"), torch.zeros(8), 8)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(TypeError, match="got a nested tensor"):
+        mod.shift[1, 64].check(nested, torch.zeros(8), 8)
 
 
 def test_memory_behind_addresses_cannot_be_checked(mod):

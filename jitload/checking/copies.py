@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -49,7 +50,8 @@ def is_tensor(arg: Any) -> bool:
     """Return whether an argument is a tensor that can be copied. The call itself refuses meta tensors, for example."""
     is_record = getattr(getattr(arg, "dtype", None), "names", None)
     is_pending = hasattr(arg, "is_neg") and (arg.is_neg() or arg.is_conj())
-    has_memory = hasattr(arg, "__dlpack__") and not getattr(arg, "is_meta", False)
+    is_without_memory = getattr(arg, "is_meta", False) or getattr(arg, "is_nested", False)
+    has_memory = hasattr(arg, "__dlpack__") and not is_without_memory
     return has_memory and not is_record and not is_pending
 
 
@@ -66,13 +68,17 @@ def _check_has_no_addresses(name: str, arg: Any, parameter: Parameter) -> None:
 
 def _readable(tensor: Any) -> Any:
     """Return a tensor of torch or NumPy with the memory of a tensor."""
-    if hasattr(tensor, "untyped_storage") or hasattr(tensor, "__array_interface__"):
+    if hasattr(tensor, "untyped_storage") or _is_array(tensor):
         return tensor
     try:
         from torch.utils.dlpack import from_dlpack
     except ImportError:
         raise JitLoadError(f"cannot copy a {type(tensor).__name__} without torch: install torch") from None
     return from_dlpack(tensor)
+
+
+def _is_array(tensor: Any) -> bool:
+    return "numpy" in sys.modules and isinstance(tensor, sys.modules["numpy"].ndarray)
 
 
 def _allocate(extent: Extent) -> _Copy:
@@ -90,14 +96,18 @@ def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     target = ctypes.addressof(copy.memory) + offset
     if not hasattr(tensor, "untyped_storage"):
         ctypes.memmove(target, extent.address, extent.span)
+        import numpy as np
+
         first = offset + tensor.__array_interface__["data"][0] - extent.address
-        return type(tensor)(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
+        array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides).view(type(tensor))
+        array.flags.writeable = tensor.flags.writeable
+        return array
     import torch
 
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     place = tensor.storage_offset() * tensor.element_size()
     host = flat.set_(tensor.untyped_storage(), place, (extent.span,), (1,)).cpu()
     ctypes.memmove(target, host.data_ptr(), extent.span)
-    memory = torch.frombuffer(copy.memory, dtype=torch.uint8)
+    memory = torch.frombuffer(copy.memory, dtype=torch.uint8, offset=offset)  # whose address may not be aligned
     view = torch.empty(0, dtype=tensor.dtype)
-    return view.set_(memory.untyped_storage(), offset // tensor.element_size(), tensor.shape, tensor.stride())
+    return view.set_(memory.untyped_storage(), 0, tensor.shape, tensor.stride())

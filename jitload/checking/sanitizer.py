@@ -87,6 +87,8 @@ def _place(copy: Any, extents: Sequence[Extent]) -> Place:
     import torch
 
     tensor, extent = torch.as_tensor(copy), extent_of(copy)
+    if extent.address % tensor.element_size():
+        raise ValueError("tensors that are not aligned to the size of their elements cannot be checked: pass x.clone()")
     number = next((number for number, other in enumerate(extents) if other.overlaps(extent)), None)
     offset = 0 if number is None else extent.address - extents[number].address
     return Place(number, offset, extent.span, tensor.dtype, tuple(tensor.shape), tensor.stride())
