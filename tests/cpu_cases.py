@@ -92,7 +92,7 @@ def rows(function: Callable[..., list[int]], width: int, dtype: Any) -> Callable
 
 
 def by_torch(at: int, function: Callable[..., torch.Tensor]) -> Callable[..., dict[int, Any]]:
-    return lambda *given: {at: function(*given).reshape(-1)}
+    return lambda *arguments: {at: function(*arguments).reshape(-1)}
 
 
 def _several_shared(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -107,14 +107,14 @@ def _integer_atomics(x: torch.Tensor, i: torch.Tensor, u: torch.Tensor, w: torch
     for _ in range(n):
         up = 0 if up >= 10 else up + 1
         down = 10 if down == 0 or down > 10 else down - 1
-    seen = [int(one) for one in i]
+    seen = [int(value) for value in i]
     signed = [seen[0] + v.sum(), seen[1] - v.sum(), min(seen[2], v.min()), max(seen[3], v.max()),
               seen[4] & fold(np.bitwise_and, v | 0xFF00), seen[5] | fold(np.bitwise_or, v),
               seen[6] ^ fold(np.bitwise_xor, v), seen[7] + n, seen[8] + n]  # fmt: skip
     plain = [int(u[0]) + v.sum(), up, down, max(int(u[3]), v.max()), min(int(u[4]), v.min())]
     wide = [n << 33, v.max() << 40, fold(np.bitwise_or, 1 << (v % 64)), fold(np.bitwise_xor, v << 20),
             min(int(w[4]), v.min() << 33)]  # fmt: skip
-    return {1: np.array(signed), 2: np.array(plain), 3: np.array([int(one) & 2**64 - 1 for one in wide], np.uint64)}
+    return {1: np.array(signed), 2: np.array(plain), 3: np.array([int(value) & 2**64 - 1 for value in wide], np.uint64)}
 
 
 def _language(x: torch.Tensor, out: torch.Tensor, n: int, settings: bytes) -> dict[int, Any]:
@@ -165,7 +165,7 @@ def _half(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, n: int) -> dict[i
         (a + b), a * b, a - b, a / b, fma, (a * b + b).clamp(min=0), fma.double().clamp(0, 1), torch.maximum(a, b),
         torch.minimum(a, b), a.floor(), b.ceil(), a.round(), b.trunc(), -a.abs(), a, a.floor() + b.ceil(),
     ]  # fmt: skip
-    return {2: torch.stack([one.half() for one in table], 1).reshape(-1)}
+    return {2: torch.stack([value.half() for value in table], 1).reshape(-1)}
 
 
 def _half_functions(x: torch.Tensor, out: torch.Tensor, n: int) -> dict[int, Any]:

@@ -60,11 +60,11 @@ def tile_of(thread: int, size: int) -> Members:
 def part_of(group: Members, label: Callable[[int], Any]) -> Members:
     """Return the members with the same label as the thread."""
     own = group.threads[group.rank]
-    return Members([other for other in group.threads if label(other) == label(own)], own)
+    return Members([lane for lane in group.threads if label(lane) == label(own)], own)
 
 
 def odd_lanes(x: Sequence[int], thread: int) -> Members:
-    return part_of(tile_of(thread, 32), lambda other: x[other] & 1)
+    return part_of(tile_of(thread, 32), lambda lane: x[lane] & 1)
 
 
 def votes(x: Sequence[int], group: Members) -> list[int]:
@@ -92,7 +92,7 @@ def exchanges(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
             v[eight.threads[eight.rank ^ 5]], v[warp.source(warp.rank + 1)] + v[warp.threads[7]],
             third * 10000 + (third + 1) * 100 + third + 2, v[warp.source(warp.rank - 1)],
             *votes(v, eight), *votes(v, warp),
-            v[40] * 100 + v[3], any(one == 77 for one in v) * 4 + 1,
+            v[40] * 100 + v[3], any(value == 77 for value in v) * 4 + 1,
         ]  # fmt: skip
         if v[t] & 1:
             size = len(odd.threads)

@@ -339,15 +339,15 @@ def test_compile_cubin_tells_what_is_in_the_machine_code():
     source = "template <class T> __global__ void __launch_bounds__(64) scale(T* x) {\n"
     source += "__shared__ T s[8]; s[threadIdx.x] = *x; __syncthreads(); *x = s[1]; }"
     cubin = jitload.compile_cubin(source, arch="sm_80", kernels="scale<float>", name="any")
-    (found,) = cubin.kernels
+    (kernel_facts,) = cubin.kernels
     assert cubin.data.startswith(b"\x7fELF")
-    assert (cubin.arch, str(found), found.max_threads, found.shared_bytes) == (
+    assert (cubin.arch, str(kernel_facts), kernel_facts.max_threads, kernel_facts.shared_bytes) == (
         "sm_80",
         "scale<float>(float* x)",
         64,
         32,
     )
-    assert found.registers > 0
+    assert kernel_facts.registers > 0
 
 
 def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):

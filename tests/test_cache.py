@@ -359,9 +359,9 @@ def test_a_build_says_that_it_begins_and_how_long_it_took(caplog):
 def test_an_entry_needs_no_other(cache):
     build(ADD)
     path = build(kernel("k"), "other")
-    for place in cache.iterdir():
-        if place != path.parents[1] and place.name != ".tools":
-            subprocess.run(["rm", "-r", str(place)], check=True)
+    for directory in cache.iterdir():
+        if directory != path.parents[1] and directory.name != ".tools":
+            subprocess.run(["rm", "-r", str(directory)], check=True)
     assert build(kernel("k"), "other") == path
     assert list(load(kernel("k"), "other")) == ["k"]
     assert find_entry(cache, make_key(), read_settings()) is None

@@ -45,11 +45,11 @@ def names(driver: StubDriver) -> list[str]:
 
 
 def test_the_device_of_the_tensors_is_current_at_the_launch_and_not_after_it(mod, stub_driver):
-    for here in (0, 1):
-        stub_driver.use_device(here)
+    for current in (0, 1):
+        stub_driver.use_device(current)
         for device in (1, 0, 0, 1):
             mod.copy(array(device=device), array(device=device))
-            assert stub_driver.current_device() == here
+            assert stub_driver.current_device() == current
     assert [launch.device for launch in stub_driver.launches()] == [1, 0, 0, 1, 1, 0, 0, 1]
 
 

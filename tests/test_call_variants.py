@@ -84,9 +84,9 @@ def test_the_dtypes_choose_the_symbol_that_is_launched(mod, stub_driver):
 
 def test_other_dtypes_are_refused_with_a_list(mod):
     x, y, z = torch.zeros(4), torch.zeros(4, dtype=torch.float16), torch.zeros(4, dtype=torch.float64)
-    there = r"there are kernels for \(x=float32, y=float32\), \(x=float16, y=float16\), \(x=int32, y=int32\)$"
+    listed = r"there are kernels for \(x=float32, y=float32\), \(x=float16, y=float16\), \(x=int32, y=int32\)$"
     for arguments, dtypes in (((z, z), "x=float64, y=float64"), ((x, y), "x=float32, y=float16")):
-        with pytest.raises(TypeError, match=rf"^scale\(\): no kernel takes \({dtypes}\); {there}"):
+        with pytest.raises(TypeError, match=rf"^scale\(\): no kernel takes \({dtypes}\); {listed}"):
             mod.scale(*arguments, 1.0)
     with pytest.raises(TypeError, match=r"^scale\(\): argument 'x' must be a CUDA or CPU tensor, got str"):
         mod.scale("x", z, 1.0)

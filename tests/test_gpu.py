@@ -190,9 +190,9 @@ def driver_facts(cubin: bytes, symbol: str) -> dict[str, int]:
     library, kernel, value = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
     assert driver.cuLibraryLoadData(ctypes.byref(library), cubin, None, None, 0, None, None, 0) == 0
     assert driver.cuLibraryGetKernel(ctypes.byref(kernel), library, symbol.encode()) == 0
-    found = {}
+    facts = {}
     for name, attribute in (("max_threads", 0), ("shared_bytes", 1), ("registers", 4)):
         assert driver.cuKernelGetAttribute(ctypes.byref(value), attribute, kernel, torch.cuda.current_device()) == 0
-        found[name] = value.value
+        facts[name] = value.value
     assert driver.cuLibraryUnload(library) == 0
-    return found
+    return facts

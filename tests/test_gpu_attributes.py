@@ -25,10 +25,10 @@ def test_a_cluster_in_x_y_and_z(name, axis):
     load_functions()[f"ask_{name}"](out, axis)
     expected = []
     for z, y, x in product(*map(range, reversed(grid))):
-        at = [x, y, z]
-        base = at[axis] // shape[axis] * shape[axis]
-        at[axis] = base + (at[axis] - base + 1) % shape[axis]
-        expected.append(at[0] + grid[0] * (at[1] + grid[1] * at[2]))
+        index = [x, y, z]
+        base = index[axis] // shape[axis] * shape[axis]
+        index[axis] = base + (index[axis] - base + 1) % shape[axis]
+        expected.append(index[0] + grid[0] * (index[1] + grid[1] * index[2]))
     assert out.tolist() == expected
 
 

@@ -96,10 +96,10 @@ def test_powers_of_complex_numbers_are_those_of_the_hosts_library():
       }
     }"""
     powers = jitload.load_inline("powers", cuda_sources=source, arch=("native", "cpu"))
-    found = []
+    results = []
     for device in ("cuda", "cpu"):
         out = torch.full((64,), 7.0, device=device)
         powers.k[1, 1](out)
-        found.append(out.cpu())
-    assert not (found[1] == 7).all()
-    torch.testing.assert_close(*found, equal_nan=True, rtol=1e-5, atol=1e-6)
+        results.append(out.cpu())
+    assert not (results[1] == 7).all()
+    torch.testing.assert_close(*results, equal_nan=True, rtol=1e-5, atol=1e-6)

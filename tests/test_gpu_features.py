@@ -122,7 +122,7 @@ except RuntimeError:
     print("caught", flush=True)
 os._exit(0)
 """
-    first, *rest = run_program(program).splitlines()
+    first, *remaining = run_program(program).splitlines()
     assert first == "5"
-    assert any("talk.cu:8" in line and "*x >= least" in line for line in rest)
-    assert rest[-1] == "caught"
+    assert any("talk.cu:8" in line and "*x >= least" in line for line in remaining)
+    assert remaining[-1] == "caught"

@@ -44,13 +44,13 @@ def all_is_well() -> bool:
 
 def neighbours(how: How, axis: int) -> list[int]:
     """Return what each block must have read: the number of the next block of its cluster along an axis."""
-    found = []
+    results = []
     for z, y, x in product(*map(range, reversed(how.grid))):
-        at = [x, y, z]
-        base = at[axis] // how.cluster[axis] * how.cluster[axis]
-        at[axis] = base + (at[axis] - base + 1) % how.cluster[axis]
-        found.append(at[0] + how.grid[0] * (at[1] + how.grid[1] * at[2]))
-    return found
+        index = [x, y, z]
+        base = index[axis] // how.cluster[axis] * how.cluster[axis]
+        index[axis] = base + (index[axis] - base + 1) % how.cluster[axis]
+        results.append(index[0] + how.grid[0] * (index[1] + how.grid[1] * index[2]))
+    return results
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -83,13 +83,13 @@ def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes):
     how = How(grid=(32, 1, 1), block=64, cluster=(32, 1, 1), shared_bytes=shared_bytes)
     with pytest.raises(ValueError, match="is not possible on cuda:0") as caught:
         launch("builder", "ask_neighbour", out, 0, how)
-    found = re.fullmatch(
+    results = re.fullmatch(
         rf"ask_neighbour: a cluster of \(32, 1, 1\), 32 blocks, is not possible on cuda:0 with 64 threads and "
         rf"{shared_bytes} bytes of dynamic shared memory in a block: the limit is (\d+) blocks",
         str(caught.value),
     )
-    assert found is not None
-    limit = int(found[1])
+    assert results is not None
+    limit = int(results[1])
     possible = How(grid=(limit, 1, 1), block=64, cluster=(limit, 1, 1), shared_bytes=shared_bytes)
     launch("builder", "ask_neighbour", out, 0, possible)
     assert out.tolist()[:limit] == neighbours(possible, 0)

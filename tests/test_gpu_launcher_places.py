@@ -173,10 +173,10 @@ print(len(set(x.tolist())))
 
 def test_a_green_context_is_left_alone():
     """What runs in a green context runs on its multiprocessors alone."""
-    everywhere, given, kept, used = run_program(GREEN).splitlines()
-    assert 8 <= int(given) <= 32 < int(everywhere)
+    everywhere, reserved, kept, used = run_program(GREEN).splitlines()
+    assert 8 <= int(reserved) <= 32 < int(everywhere)
     assert kept == "[True] True"
-    assert int(used) <= int(given)  # 100,000 blocks use every multiprocessor of another context
+    assert int(used) <= int(reserved)  # 100,000 blocks use every multiprocessor of another context
 
 
 THREAD = """
@@ -205,15 +205,15 @@ def test_two_wrappers_over_one_cubin_do_not_meet(tmp_path):
     import jitload
 
     text = (SOURCES / "hopper.cc").read_text(encoding="utf-8")
-    other = jitload.load_module(
+    second = jitload.load_module(
         jitload.build_inline(
             "other", cuda_sources=text, embed_cubin={"hopper": compile_kernels()}, output=str(tmp_path / "other.so")
         )
     )
     x = torch.zeros(4, device="cuda")
     with pytest.raises(RuntimeError):
-        other.replace(b"garbage")
-    for module in (other, load_wrapper(), other):
+        second.replace(b"garbage")
+    for module in (second, load_wrapper(), second):
         module.launch("plain", "add", x, 1, How(grid=(4, 1, 1)).numbers())
     assert values(x) == [3]
-    assert other.handle("add") != load_wrapper().handle("add")
+    assert second.handle("add") != load_wrapper().handle("add")

@@ -185,7 +185,7 @@ def test_a_module_variable_is_the_current_devices(two_gpus):
         torch.zeros(1, device=f"cuda:{device}")
         with torch.cuda.device(device):
             places.append(variable(functions, "counter", torch.int64, ()))
-    assert [place.device.index for place in places] == [0, 1]
+    assert [tensor.device.index for tensor in places] == [0, 1]
 
 
 # ---- threads -------------------------------------------------------------------------------------------------------

@@ -74,10 +74,12 @@ def _cluster(arch: str, size: int) -> TritonFunction:
 
 def _fetch(arch: str) -> TritonFunction:
     matrix, out = parameter("matrix", "tensordesc<fp32[8, 32]>", "float32"), parameter("out", "*fp32")
-    place = [parameter("column", "i32"), parameter("row", "i32")]
+    parameters_ = [parameter("column", "i32"), parameter("row", "i32")]
     described = Descriptor(parameter="matrix", dtype="float32", block_shape=(8, 32), elem_size=4, elem_type=7)
-    taken = [*descriptor_parameters("matrix", 2), out, *place]
-    spec = specialize("fetch", [matrix, out, *place], parameters=taken, descriptors=(described,), hidden_pointers=0)
+    taken = [*descriptor_parameters("matrix", 2), out, *parameters_]
+    spec = specialize(
+        "fetch", [matrix, out, *parameters_], parameters=taken, descriptors=(described,), hidden_pointers=0
+    )
     return function("fetch", ("fetch", stand_in(spec, arch, body=FETCH)))
 
 

@@ -209,10 +209,10 @@ def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
     """Describe a float32 matrix for the tensor memory accelerator; `box` is (columns, rows)."""
     driver = ctypes.CDLL("libcuda.so.1")
     storage = ctypes.create_string_buffer(128 + 64)
-    place = (ctypes.addressof(storage) + 63) // 64 * 64
+    address = (ctypes.addressof(storage) + 63) // 64 * 64
     rows, columns = matrix.shape
     arguments: tuple[Any, ...] = (
-        ctypes.c_void_p(place),
+        ctypes.c_void_p(address),
         7,  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
         ctypes.c_uint32(2),
         ctypes.c_void_p(matrix.data_ptr()),
@@ -223,7 +223,7 @@ def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
         *(0, 0, 0, 0),  # no interleave, no swizzle, no promotion, zeros beyond the edge
     )
     assert driver.cuTensorMapEncodeTiled(*arguments) == 0
-    return ctypes.string_at(place, 128)
+    return ctypes.string_at(address, 128)
 
 
 def test_a_tensor_map_by_value(hopper):
@@ -248,9 +248,9 @@ def test_a_tensor_map_that_the_call_encodes(hopper):
     assert out[4:].isnan().all()
     fetch(matrix[::2, 16:48], out, 0, 3)  # another shape and stride at another address
     assert torch.equal(out, matrix[6:22:2, 16:48])
-    other = matrix.view(64, 100)  # another shape at the same address
-    fetch(other, out, 64, 8)
-    assert torch.equal(out, other[8:16, 64:96])
+    reshaped = matrix.view(64, 100)  # another shape at the same address
+    fetch(reshaped, out, 64, 8)
+    assert torch.equal(out, reshaped[8:16, 64:96])
     with pytest.raises(
         ValueError, match=r"must have strides of a multiple of 16 bytes below 2\*\*40 for its tensor map"
     ):

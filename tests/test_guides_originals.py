@@ -64,7 +64,7 @@ def _arch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def run(program: str, **given: Any) -> dict[str, Any]:
+def run(program: str, **names: Any) -> dict[str, Any]:
     """Run a program, its imports changed; without a GPU, as far as it needs none."""
     for old, new in IMPORTS:
         program = program.replace(old, new)
@@ -72,7 +72,7 @@ def run(program: str, **given: Any) -> dict[str, Any]:
         program = re.split(r"(?m)^.*device=\"cuda\"", program)[0]
     program = re.sub(r"(?m)^ (?=mod\.)", "", program)  # a diff's indentation
     Path("program.py").write_text(program, encoding="utf-8")  # a Triton kernel is read from its file
-    return runpy.run_path("program.py", given)
+    return runpy.run_path("program.py", names)
 
 
 # ---- C++ -----------------------------------------------------------------------------------------------------------

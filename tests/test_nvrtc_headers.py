@@ -162,9 +162,9 @@ def compile_source(source: str, *directories: Path) -> Answer:
 def complaint(answer: Answer) -> str:
     """Return the log when the compile failed or speaks of the source or of the shims; a kit may warn of itself."""
     files = {line.partition("(")[0] for line in answer.log.splitlines()}
-    ours = not answer.cubin or not files.isdisjoint({"k.cu", *dict(headers_in_memory(()))})
-    ours = ours or str(SHIM_DIR) in answer.log
-    return answer.log or "NVRTC failed" if ours else ""
+    is_own = not answer.cubin or not files.isdisjoint({"k.cu", *dict(headers_in_memory(()))})
+    is_own = is_own or str(SHIM_DIR) in answer.log
+    return answer.log or "NVRTC failed" if is_own else ""
 
 
 @pytest.mark.parametrize("case", [*alone_cases(), *meaning_cases(), *coexistence_cases()], ids=lambda case: case.name)

@@ -104,8 +104,8 @@ def test_a_call_is_planned_and_checked_by_its_own_inputs(stub_driver):
         first: dict[str, Any] = {}
         while not first or isinstance(expected(first), str):
             first = {name: chance.choice(values) for name, values in CHOICES.items()}
-        others = [{**first, name: value} for name, values in CHOICES.items() for value in values]
-        for call in [first, first, *chance.sample(others, len(others)), first]:
+        different = [{**first, name: value} for name, values in CHOICES.items() for value in values]
+        for call in [first, first, *chance.sample(different, len(different)), first]:
             check_call(stub_driver, mod[function], call)
 
 

@@ -63,7 +63,7 @@ class Framework:
 
     def addresses(self) -> tuple[int, int]:
         functions = (self.current_stream, self.allocator)
-        return tuple(ctypes.cast(one, ctypes.c_void_p).value for one in functions)  # type: ignore[return-value]
+        return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)  # type: ignore[return-value]
 
     def _allocate(self, prototype: Any, out: Any, context: int, set_error: Any) -> int:
         wanted = prototype.contents

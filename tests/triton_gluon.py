@@ -10,8 +10,8 @@ load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 @gluon.jit
 def copy(x_ptr, y_ptr, n, BLOCK: gl.constexpr):
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
-    gl.store(y_ptr + at, gl.load(x_ptr + at, mask=at < n), mask=at < n)
+    offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(y_ptr + offsets, gl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
 
 
 @gluon.jit

@@ -124,8 +124,8 @@ def attention(
     weight = tl.zeros([BLOCK_M], dtype=tl.float32)
     total = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
     end = min(start + BLOCK_M, n_rows) if IS_CAUSAL else n_rows
-    for at in range(0, end, BLOCK_N):
-        columns = at + tl.arange(0, BLOCK_N)
+    for offsets in range(0, end, BLOCK_N):
+        columns = offsets + tl.arange(0, BLOCK_N)
         k = tl.load(
             k_ptr + base + columns[None, :] * stride_row + lanes[:, None], mask=columns[None, :] < n_rows, other=0.0
         )
@@ -260,18 +260,18 @@ def specialised_matmul(
 def staged(x_ptr, out_ptr, n, BLOCK: tl.constexpr, num_stages: tl.constexpr):
     """Has a constexpr of an option's name, as the softmax of Triton's tutorial has."""
     for start in tl.range(0, n, BLOCK, num_stages=num_stages):
-        at = start + tl.arange(0, BLOCK)
-        tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+        offsets = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
 
 
 @triton.jit
 def decided(x_ptr, bias_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     """Has constexprs as `@triton.heuristics` decides them."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
     if HAS_BIAS:
-        x += tl.load(bias_ptr + at, mask=at < n)
-    tl.store(x_ptr + at, x, mask=at < n)
+        x += tl.load(bias_ptr + offsets, mask=offsets < n)
+    tl.store(x_ptr + offsets, x, mask=offsets < n)
 
 
 class Pair(NamedTuple):

@@ -130,15 +130,15 @@ def launch_with_triton(case: Case, capability: int) -> None:
 
     kernel = find_kernel(case)
     signature = {**case.signature, **dict.fromkeys(case.constexprs, "constexpr")}
-    given: dict[Any, Any] = {(tuple(signature).index(name),): value for name, value in case.constexprs.items()}
+    constants: dict[Any, Any] = {(tuple(signature).index(name),): value for name, value in case.constexprs.items()}
     arguments = [_described(value, type_) for value, type_ in zip(case.arguments, case.signature.values(), strict=True)]
     if hasattr(triton, "set_allocator"):
         triton.set_allocator(lambda *_: _Scratch())
         arguments += case.constexprs.values()
     else:  # 3.2: constants are no arguments, and go by name
-        signature, given = case.signature, case.constexprs
+        signature, constants = case.signature, case.constexprs
     _Driver.utils = driver.CudaUtils()
-    source = ASTSource(kernel, signature, given)
+    source = ASTSource(kernel, signature, constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=case.options)
     launcher = driver.CudaLauncher(source, compiled.metadata)
     launcher(*case.programs, STREAM, 16, compiled.packed_metadata, None, None, None, *arguments)

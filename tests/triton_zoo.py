@@ -21,28 +21,28 @@ def add_norm(
 ):  # fmt: skip
     """Annotated types, a pointer that may be None, a type as a constexpr with a default."""
     row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * x_step + at, mask=at < n, other=0.0).to(tl.float32)
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_step + offsets, mask=offsets < n, other=0.0).to(tl.float32)
     if HAS_MORE:
-        x += tl.load(more_ptr + row * more_step + at, mask=at < n, other=0.0).to(tl.float32)
+        x += tl.load(more_ptr + row * more_step + offsets, mask=offsets < n, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, axis=0) / n + eps)
-    tl.store(out_ptr + row * x_step + at, (x * scale + bias).to(DTYPE), mask=at < n)
+    tl.store(out_ptr + row * x_step + offsets, (x * scale + bias).to(DTYPE), mask=offsets < n)
 
 
 @triton.jit
 def rotate(x_ptr, cos_ptr, sin_ptr, step, HEADS: tl.constexpr, HALF: tl.constexpr, BACK: tl.constexpr = None):
     """A loop over constexprs, and a flag."""
-    at = tl.arange(0, HALF)
+    offsets = tl.arange(0, HALF)
     row = tl.program_id(0)
-    cos = tl.load(cos_ptr + row * HALF + at)
-    sin = tl.load(sin_ptr + row * HALF + at)
+    cos = tl.load(cos_ptr + row * HALF + offsets)
+    sin = tl.load(sin_ptr + row * HALF + offsets)
     if BACK:
         sin = -sin
     for head in tl.static_range(HEADS):
-        place = x_ptr + row * step + 2 * head * HALF + at
-        first, second = tl.load(place), tl.load(place + HALF)
-        tl.store(place, first * cos - second * sin)
-        tl.store(place + HALF, second * cos + first * sin)
+        pointers = x_ptr + row * step + 2 * head * HALF + offsets
+        first, second = tl.load(pointers), tl.load(pointers + HALF)
+        tl.store(pointers, first * cos - second * sin)
+        tl.store(pointers + HALF, second * cos + first * sin)
 
 
 @triton.jit
@@ -70,77 +70,83 @@ def experts(
 @triton.jit
 def quantise(x_ptr, out_ptr, scale_ptr, n, eps, low, high, BLOCK: tl.constexpr):
     """Stores of 8-bit floats, negative numbers as scalars."""
-    at = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=tl.arange(0, BLOCK) < n, other=0.0).to(tl.float32)
+    offsets = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=tl.arange(0, BLOCK) < n, other=0.0).to(tl.float32)
     scale = tl.maximum(tl.max(tl.abs(x)), eps) / high
-    tl.store(out_ptr + at, tl.clamp(x / scale, low, high).to(out_ptr.dtype.element_ty), mask=tl.arange(0, BLOCK) < n)
+    tl.store(
+        out_ptr + offsets, tl.clamp(x / scale, low, high).to(out_ptr.dtype.element_ty), mask=tl.arange(0, BLOCK) < n
+    )
     tl.store(scale_ptr + tl.program_id(0), scale)
 
 
 @triton.jit
 def fill(x_ptr, mask_ptr, value, is_inverse: tl.int1, n, BLOCK: tl.constexpr):
     """A pointer of one-bit numbers, and one as a scalar."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chosen = tl.load(mask_ptr + at, mask=at < n, other=0).to(tl.int1) ^ is_inverse
-    tl.store(x_ptr + at, value, mask=chosen & (at < n))
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chosen = tl.load(mask_ptr + offsets, mask=offsets < n, other=0).to(tl.int1) ^ is_inverse
+    tl.store(x_ptr + offsets, value, mask=chosen & (offsets < n))
 
 
 @triton.jit
 def gather(x_ptr, index_ptr, out_ptr, n: tl.int64, width, scale=1.0, offset=0, BLOCK: tl.constexpr = 256):
     """Defaults of run-time parameters."""
     row = tl.load(index_ptr + tl.program_id(0)).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * width + at, mask=(at < width) & (row < n))
-    tl.store(out_ptr + tl.program_id(0) * width + at, x * scale + offset, mask=at < width)
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + offsets, mask=(offsets < width) & (row < n))
+    tl.store(out_ptr + tl.program_id(0) * width + offsets, x * scale + offset, mask=offsets < width)
 
 
 @triton.jit
 def gate(x_ptr, out_ptr, n, KIND: tl.constexpr, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
     """Functions of another module, one of them a constexpr; a text as a constexpr."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0).to(tl.float32)
     x = silu(x) if KIND == "silu" else helpers.apply(x, FUNCTION)
-    tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=at < n)
+    tl.store(out_ptr + offsets, x.to(out_ptr.dtype.element_ty), mask=offsets < n)
 
 
 @triton.jit
 def join(pointers, sizes, out_ptr, BLOCK: tl.constexpr):
     """Tuples of pointers and of numbers."""
-    at = tl.arange(0, BLOCK)
+    offsets = tl.arange(0, BLOCK)
     start = 0
     for part in tl.static_range(len(pointers)):
-        tl.store(out_ptr + start + at, tl.load(pointers[part] + at, mask=at < sizes[part]), mask=at < sizes[part])
+        tl.store(
+            out_ptr + start + offsets,
+            tl.load(pointers[part] + offsets, mask=offsets < sizes[part]),
+            mask=offsets < sizes[part],
+        )
         start += sizes[part]
 
 
 @triton.jit
 def modes(x_ptr, MODE: tl.constexpr, SHAPE: tl.constexpr, DTYPE: tl.constexpr, FLAG: tl.constexpr = None):
     """A member of an enum, a tuple, a type and None as constexprs."""
-    at = tl.arange(0, SHAPE[0])
+    offsets = tl.arange(0, SHAPE[0])
     if MODE == 2:
-        tl.store(x_ptr + at, (at * SHAPE[1]).to(DTYPE))
+        tl.store(x_ptr + offsets, (offsets * SHAPE[1]).to(DTYPE))
     if FLAG is not None:
-        tl.store(x_ptr + SHAPE[0] + at, (at * 0 + FLAG).to(DTYPE))
+        tl.store(x_ptr + SHAPE[0] + offsets, (offsets * 0 + FLAG).to(DTYPE))
 
 
 @triton.jit
 def assorted(x_ptr, out_ptr, bins_ptr, n, BLOCK: tl.constexpr):
     """A histogram, a scan, an order, libdevice and a line of PTX."""
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0)
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0)
     tl.store(bins_ptr + tl.arange(0, 64), tl.histogram(x, 64))
     x = libdevice.tanh(tl.sort(tl.cumsum(x, 0).to(tl.float32)))
     ptx: tl.constexpr = "lg2.approx.f32 $0, $1;"
     x = tl.inline_asm_elementwise(ptx, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    tl.store(out_ptr + at, x, mask=at < n)
+    tl.store(out_ptr + offsets, x, mask=offsets < n)
 
 
 @triton.jit
 def follow(pointers_ptr, out_ptr, n, BLOCK: tl.constexpr):
     """Pointers that lie in memory."""
     pointer = tl.load(pointers_ptr + tl.program_id(0)).to(tl.pointer_type(tl.float32))
-    at = tl.arange(0, BLOCK)
-    tl.store(out_ptr + tl.program_id(0) * n + at, tl.load(pointer + at, mask=at < n), mask=at < n)
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + tl.program_id(0) * n + offsets, tl.load(pointer + offsets, mask=offsets < n), mask=offsets < n)
 
 
 @triton.jit

@@ -43,9 +43,9 @@ def cmake(*arguments: object, env: dict[str, str] | None = None) -> subprocess.C
 
 
 def configure(source: Path, build: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    given = (f"-Djitload_ROOT={config.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}", *options)
+    variables = (f"-Djitload_ROOT={config.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}", *options)
     generator = () if any(option.startswith("-G") for option in options) else NINJA
-    return cmake("-S", source, "-B", build, *generator, *given)
+    return cmake("-S", source, "-B", build, *generator, *variables)
 
 
 def make(build: Path) -> str:

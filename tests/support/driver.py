@@ -58,8 +58,8 @@ def find_compiler() -> list[str]:
     if chosen := os.environ.get("CC"):
         return shlex.split(chosen)
     for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
+        if path := shutil.which(name):
+            return [path]
     raise StubError("the stub driver needs a C compiler, and there is no cc, gcc or clang; install one or set CC")
 
 
@@ -209,13 +209,13 @@ class StubDriver:
         if self._executor_errors:
             raise self._executor_errors.pop(0)
 
-    def _handle(self, handle: int | None, what: str) -> int:
-        self._check(0 if handle else -1, what)
+    def _handle(self, handle: int | None, action: str) -> int:
+        self._check(0 if handle else -1, action)
         return int(handle or 0)
 
-    def _check(self, refused: int, what: str) -> None:
+    def _check(self, refused: int, action: str) -> None:
         if refused:
-            raise StubError(f"the stub driver has not, or has no more room for: {what}")
+            raise StubError(f"the stub driver has not, or has no more room for: {action}")
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -225,8 +225,8 @@ def _load(path: Path) -> ctypes.CDLL:
             "stub before anything uses CUDA, or start a process of its own with StubDriver.environment()"
         )
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    found = _loaded_driver()
-    if found is None or found._handle != library._handle:
+    loaded = _loaded_driver()
+    if loaded is None or loaded._handle != library._handle:
         raise StubError(
             f"{SONAME} of this process is not {path} ({_mapped_driver()} is loaded); start a process of its own with "
             "StubDriver.environment()"

@@ -17,10 +17,10 @@ __device__ float table[4];
 """
 
 
-def compile_to(what: str, *options: str, source: str = SOURCE) -> bytes:
+def compile_to(kind: str, *options: str, source: str = SOURCE) -> bytes:
     """Return the PTX or the LTO-IR that NVRTC makes."""
     bindings = nvrtc.load_nvrtc(find_cuda_toolchain(read_settings()).nvrtc_path)
     job = NvrtcJob(name="k.cu", source=source, options=())
     with nvrtc._program(bindings, job) as (program, _):
         assert bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]) == (0,)
-        return nvrtc._read(bindings, program, what)
+        return nvrtc._read(bindings, program, kind)

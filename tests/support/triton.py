@@ -96,10 +96,10 @@ def stand_in(specialization: Specialization, arch: str = "sm_90", *, body: str =
     return replace(compiled, triton=specialization)
 
 
-def _c_type(given: Parameter) -> str:
-    if given.kind == "struct":
+def _c_type(parameter_: Parameter) -> str:
+    if parameter_.kind == "struct":
         return "const __grid_constant__ Map"
-    return "void*" if given.kind == "pointer" else _C_TYPES[given.type]
+    return "void*" if parameter_.kind == "pointer" else _C_TYPES[parameter_.type]
 
 
 def function(name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1) -> TritonFunction:

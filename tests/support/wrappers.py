@@ -105,8 +105,8 @@ def run_compiler(arguments: Sequence[str], directory: Path) -> None:
 
 def compile_strictly(directory: Path, flags: Sequence[str], output: Path) -> None:
     """Compile the generated wrapper of an entry, and fail with the compiler's words if it warns."""
-    ours = [flag for flag in COMPILE_FLAGS if flag != "-w"]
-    strict = ["-Wall", "-Wextra", "-Werror", *ours, *runtime.include_flags(), *flags]
+    own_flags = [flag for flag in COMPILE_FLAGS if flag != "-w"]
+    strict = ["-Wall", "-Wextra", "-Werror", *own_flags, *runtime.include_flags(), *flags]
     run_compiler([*strict, "-c", "wrapper.cc", "-o", str(output)], directory)
 
 

@@ -67,11 +67,11 @@ def main() -> None:
 def check_release(version: str, options: argparse.Namespace) -> bool:
     """Check one release in its own environment, which is made if it is not there."""
     start = time.monotonic()
-    place = options.directory.absolute() / version
-    python = place / "bin" / "python"
+    directory = options.directory.absolute() / version
+    python = directory / "bin" / "python"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "PYTHON"))}
     if not python.exists():
-        venv.create(place, with_pip=False)
+        venv.create(directory, with_pip=False)
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-compile"]
         subprocess.run([*pip, f"triton=={version}", *NEEDED], env=kept, check=True)
     ready = time.monotonic()
