@@ -1,30 +1,13 @@
-/* <cub/cub.cuh>, which CUB refuses under NVRTC, without the algorithms for whole devices, which host functions call. */
+/* <cub/cub.cuh>, which CUB refuses under NVRTC, without the algorithms for whole devices, which host functions call.
+ * These headers include the other ones of cub/block, cub/warp and cub/thread. */
 #pragma once
 
 #include <cub/block/block_adjacent_difference.cuh>
-#include <cub/block/block_discontinuity.cuh>
-#include <cub/block/block_exchange.cuh>
 #include <cub/block/block_histogram.cuh>
-#include <cub/block/block_load.cuh>
-#include <cub/block/block_merge_sort.cuh>
-#include <cub/block/block_radix_sort.cuh>
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_run_length_decode.cuh>
-#include <cub/block/block_scan.cuh>
 #include <cub/block/block_shuffle.cuh>
-#include <cub/block/block_store.cuh>
-#include <cub/iterator/cache_modified_input_iterator.cuh>
 #include <cub/iterator/cache_modified_output_iterator.cuh>
-#include <cub/thread/thread_load.cuh>
-#include <cub/thread/thread_operators.cuh>
-#include <cub/thread/thread_reduce.cuh>
-#include <cub/thread/thread_scan.cuh>
-#include <cub/thread/thread_search.cuh>
-#include <cub/thread/thread_store.cuh>
-#include <cub/util_type.cuh>
-#include <cub/warp/warp_exchange.cuh>
 #include <cub/warp/warp_load.cuh>
 #include <cub/warp/warp_merge_sort.cuh>
-#include <cub/warp/warp_reduce.cuh>
-#include <cub/warp/warp_scan.cuh>
 #include <cub/warp/warp_store.cuh>
