@@ -7,7 +7,7 @@ from builds import ADD, ARCH, build, kernel, message, work_dirs
 
 import jitload
 from jitload import Launch
-from jitload.cuda.messages import arch_advice
+from jitload.cuda.messages import arch_advice, hint_for
 from jitload.errors import CacheError, CompileError, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
@@ -324,3 +324,11 @@ def test_one_cubin_takes_one_architecture():
 
 def test_host_code_says_which_road_to_take():
     assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' has no device code")
+
+
+def test_hint_for_complex_numbers_of_an_old_thrust():
+    log = (
+        "/include/cccl/thrust/complex.h(336): error: A function explicitly marked as a __host__ function is not allowed"
+    )
+    assert "use cuda::std::complex" in hint_for(log, [])
+    assert not hint_for(log.replace("thrust/", "mine/"), [])

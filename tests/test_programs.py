@@ -383,8 +383,10 @@ def test_a_program_need_not_launch_its_kernels(text):
 
 def test_a_kernel_that_launches_kernels_is_refused_with_the_next_step():
     text = "__global__ void k(int n) { if (n) k<<<1, 1>>>(n - 1); }\nint main() { k<<<1, 1>>>(2); }"
-    for arch in (ARCH, "cpu"):
-        with pytest.raises(ToolchainError, match=r"a kernel of 'p' launches kernels itself.*'-rdc=true'.*-lcudadevrt"):
+    for arch, advice in ((ARCH, ": name a host"), ("cpu", ": leave 'cpu' out of arch, name a host")):
+        with pytest.raises(
+            ToolchainError, match=rf"of 'p' launches kernels itself.*{advice}.*'-rdc=true'.*-lcudadevrt"
+        ):
             jitload.build_inline("p", cuda_sources=text, arch=arch)
 
 

@@ -51,7 +51,7 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    hints = (type_hint, _character_hint, _texture_hint, _lambda_hint, _launch_hint, fast_compile_hint)
+    hints = (type_hint, _character_hint, _texture_hint, _complex_hint, _lambda_hint, _launch_hint, fast_compile_hint)
     return next(filter(None, (hint(log) for hint in hints)), "") or _hint(log, options)
 
 
@@ -85,6 +85,12 @@ def _lambda_hint(log: str) -> str:
     if "annotation on lambda" not in log:
         return ""
     return "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."
+
+
+def _complex_hint(log: str) -> str:
+    if not re.search(r"thrust/complex\.h\(\d+\): error: A function explicitly marked as a __host__ function", log):
+        return ""
+    return "NVRTC cannot compile the <thrust/complex.h> before CCCL 3.2: use cuda::std::complex of <cuda/std/complex>."
 
 
 def _launch_hint(log: str) -> str:

@@ -56,10 +56,11 @@ def _check_kernels_launch_none(request: Request) -> None:
 
     device_code = [text for _, text in kernels_alone(request._replace(leaves_host_code_out=True)).pieces]
     if any("<<<" in text for text in device_code) and classify(device_code, has_embed_cubin=False) == "mixed":
+        advice = "leave 'cpu' out of arch, name" if "cpu" in request.archs else "name"
         raise ToolchainError(
-            f"a kernel of {request.name!r} launches kernels itself, with <<<…>>>, which only nvcc can compile: name a "
-            "host function that launches this kernel, functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] and "
-            "extra_ldflags=['-lcudadevrt']"
+            f"a kernel of {request.name!r} launches kernels itself, with <<<…>>>, which only nvcc can compile: "
+            f"{advice} a host function that launches this kernel, functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] "
+            "and extra_ldflags=['-lcudadevrt']"
         )
 
 
