@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -246,12 +247,22 @@ def set_default_of_aggregate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outer.Pair.hash_attrs[0].fn, "__defaults__", (tl.constexpr(9),))
 
 
+def set_setting(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(outer.settings, name, tl.constexpr(9))
+
+
 OUTER = [
     pytest.param("by_a_call", set_called, {}, id="a global of a function that is called"),
     pytest.param("by_a_default", set_default, {}, id="a default of a function that is called"),
     pytest.param("by_name", set_called, {}, id="a global of the kernel itself"),
     pytest.param("by_a_constexpr", set_called, {"made": outer.helper}, id="a global of a constexpr function"),
     pytest.param("by_a_constexpr", set_default, {"made": outer.with_a_default}, id="a default of a constexpr function"),
+    *(
+        pytest.param(kernel, set_setting(name), {}, id=f"{kernel} {name}")
+        for kernel in ("by_members", "by_maximum")
+        for name in ("SHIFT", "SCALE")
+    ),
+    pytest.param("by_maximum", set_called, {}, id="a global beside a function with a name of Triton's"),
     *(
         pytest.param(kernel, change, {}, id=id_, marks=NEEDS_FUNCTIONS)
         for kernel, change, id_ in (
@@ -276,6 +287,11 @@ def test_a_value_from_outside_changes_the_machine_code_and_the_key(kernel, chang
     change(monkeypatch)
     assert code(function, **constexprs) != before
     assert outer_parts(function, **constexprs) != key
+
+
+def test_a_module_as_a_whole_may_hold_anything():
+    function = outer.by_maximum_and_a_module
+    assert outer_parts(function, whole=3) != outer_parts(function, whole=3)
 
 
 @since(3, 4)

@@ -323,7 +323,7 @@ def test_decorators_that_libraries_derive_from_those_of_triton():
     class Rules(triton.runtime.Heuristics):
         pass
 
-    def load_tuned(**options: Any) -> Any:
+    def load_tuned(**options):
         configs = [triton.Config({}, num_warps=1)]
         rules = Rules(kernels.vector_add, kernels.vector_add.arg_names, {"BLOCK": lambda _: 64})
         tuner = CachedTuner(rules, rules.arg_names, configs, ["n"], None, None, do_bench=lambda *_: 1.0)

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 SHIFT = tl.constexpr(3)
+SCALE = tl.constexpr(2)
 
 
 @triton.jit

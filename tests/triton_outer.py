@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+import triton_helpers as settings
 
 CALLED = tl.constexpr(3)
 LISTED = [3]
@@ -84,6 +85,33 @@ if hasattr(triton, "constexpr_function"):
     @triton.constexpr_function
     def of_the_object():
         return OBJECT.shift
+
+
+@triton.jit
+def shift_by_a_setting(x):
+    return x + settings.SHIFT
+
+
+@triton.jit
+def by_members(x_ptr):
+    tl.store(x_ptr, shift_by_a_setting(tl.program_id(0)) * settings.SCALE)
+
+
+def maximum():
+    """Has the name of one of Triton's functions, and reads an object that may hold anything."""
+    return OBJECT.shift
+
+
+@triton.jit
+def by_maximum(x_ptr):
+    tl.store(x_ptr, tl.maximum(tl.program_id(0), shift_by_a_setting(1)) * settings.SCALE + CALLED)
+
+
+@triton.jit
+def by_maximum_and_a_module(x_ptr, whole: tl.constexpr):
+    tl.store(x_ptr, tl.maximum(tl.program_id(0), 1))
+    if whole is settings:
+        tl.store(x_ptr, 1)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -231,17 +231,26 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
     Returns:
         (name, value as text) pairs; None if there is a value that no text describes completely.
     """
-    search = _Search()
-    search.visit_function(function)
-    return tuple(sorted(search.values)) if search.is_complete else None
+    # For the quick search, `tl.max` may also mean the module's own `max`. The other one has to decode the instructions.
+    for read_names in (_possible_names, _loaded_names):
+        search = _Search(read_names)
+        search.visit_function(function)
+        if search.is_complete:
+            return tuple(sorted(search.values))
+    return None
 
 
 class _Search:
-    """Collects the outside values, such as globals, that a function and the functions it calls can read."""
+    """Collects the outside values, such as globals, that a function and the functions it calls can read.
 
-    def __init__(self) -> None:
+    `read_names` returns the variables that a code object reads, each with the names of members that it may read there.
+    """
+
+    def __init__(self, read_names: Callable[[CodeType], Mapping[str, frozenset[str]]]) -> None:
+        self.read_names = read_names
         self.values: set[tuple[str, str]] = set()
-        self.visited: dict[int, object] = {}  # keeps the objects alive, so that no other one gets the same id
+        # By ids; the values keep the objects alive, so that no other one gets the same id.
+        self.visited: dict[tuple[int, int], object] = {}
         self.is_complete = True
 
     def visit_function(self, function: Any) -> None:
@@ -251,19 +260,21 @@ class _Search:
         code = getattr(inner, "__code__", None)
         if code is None or self._is_visited(inner):
             return
-        names = {name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars)}
+        names = self.read_names(code)
         defaults = {**dict(enumerate(inner.__defaults__ or ())), **(inner.__kwdefaults__ or {})}
-        by_name = {**dict(outer_names(inner)), **{f"{inner.__name__}={key}": value for key, value in defaults.items()}}
-        for name, value in by_name.items():
-            self._visit(name, value, names)
+        for name, value in outer_names(inner):
+            if name in names:
+                self._visit(f"{inner.__module__}.{name}", value, names[name])
+        for key, value in defaults.items():
+            self._visit(f"{inner.__module__}.{inner.__qualname__}={key}", value, _every_name(code))
 
-    def _visit(self, name: str, value: Any, names: set[str]) -> None:
+    def _visit(self, name: str, value: Any, names: frozenset[str]) -> None:
         text = self._text(value)
         if text is not None:
             self.values.add((name, text))
         elif isinstance(value, ModuleType | type):
-            if _package_of(value) not in _KNOWN_PACKAGES and not self._is_visited(value):
-                self._visit_members(name, value, names)
+            if _package_of(value) not in _KNOWN_PACKAGES and not self._is_visited(value, names):
+                self._visit_members(value, names)
         elif _package_of(value) not in _KNOWN_PACKAGES or isinstance(value, _CONTAINER_TYPES):
             self.is_complete = False  # an object of the user's may hold anything
 
@@ -293,8 +304,11 @@ class _Search:
             return None
         return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
 
-    def _visit_members(self, name: str, value: Any, names: set[str]) -> None:
-        """Add the members of a module or class that a function may use. `names` are the names in the function."""
+    def _visit_members(self, value: Any, names: frozenset[str]) -> None:
+        """Add the members of a module or class that a function may use."""
+        if _WHOLE in names and isinstance(value, ModuleType):
+            self.is_complete = False
+        name = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value.__name__
         for member in names:
             try:
                 member_value = getattr(value, member)
@@ -304,13 +318,57 @@ class _Search:
         for method in getattr(value, "hash_attrs", ()):  # methods of a Triton aggregate, including its constructor
             self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
 
-    def _is_visited(self, value: Any) -> bool:
-        """Mark a value as visited. Return whether to skip it: it was visited before, or the search is incomplete."""
-        if id(value) in self.visited:
+    def _is_visited(self, value: Any, names: frozenset[str] | None = None) -> bool:
+        """Mark a function, or the members `names` of a module or class, as visited.
+
+        Return whether to skip them, because they were visited before or the search is incomplete.
+        """
+        key = id(value), id(names)
+        if key in self.visited:
             return True
-        self.visited[id(value)] = value
+        self.visited[key] = value, names
         self.is_complete = self.is_complete and len(self.visited) < _MAX_OBJECTS
         return not self.is_complete
+
+
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+_MEMBERS = ("LOAD_ATTR", "LOAD_METHOD")
+_WHOLE = "*"  # stands for a use of a variable other than `variable.member`
+
+
+def _every_name(code: CodeType) -> frozenset[str]:
+    return frozenset(name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars))
+
+
+def _possible_names(code: CodeType) -> Mapping[str, frozenset[str]]:
+    """Return all names in a code object, each of them with all names as members."""
+    names = _every_name(code)
+    return dict.fromkeys(names, names)
+
+
+def _loaded_names(code: CodeType) -> Mapping[str, frozenset[str]]:
+    """Return the variables that a code object loads, with the members that it loads from them or `_WHOLE`."""
+    from dis import get_instructions
+
+    every_name = _every_name(code)
+    names: dict[str, set[str]] = {}
+    members_only: set[str] = set()
+    for part in code_objects(code):
+        instructions = [instruction for instruction in get_instructions(part) if instruction.opname != "EXTENDED_ARG"]
+        members: set[str] = set()
+        for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
+            if instruction.opname in _LOADS:
+                members = names.setdefault(instruction.argval, set())
+                if following is None or following.opname not in _MEMBERS:
+                    members |= {_WHOLE, *every_name}
+            elif instruction.opname in _MEMBERS:
+                members.add(instruction.argval)
+                members_only.add(instruction.argval)
+            else:
+                members = set()
+    # Later releases of Python may load the other names with instructions that are not in `_LOADS`.
+    unknown = dict.fromkeys(every_name - members_only - names.keys(), every_name | {_WHOLE})
+    return {name: frozenset(members) for name, members in names.items()} | unknown
 
 
 def _package_of(value: Any) -> str:
