@@ -59,8 +59,8 @@ def _check_kernels_launch_none(request: Request) -> None:
         advice = "leave 'cpu' out of arch, name" if "cpu" in request.archs else "name"
         raise ToolchainError(
             f"a kernel of {request.name!r} launches kernels itself, with <<<…>>>, which only nvcc can compile: "
-            f"{advice} a host function that launches this kernel, functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] "
-            "and extra_ldflags=['-lcudadevrt']"
+            f"{advice} a host function that launches this kernel, functions=['run'], and pass "
+            "extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']"
         )
 
 
