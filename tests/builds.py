@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,19 @@ def message(error: type[jitload.JitLoadError], text: Any, **options: Any) -> str
 
 
 def run_python(
-    code: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, **options: Any
+    code: str, env: Mapping[str, str] | None = None, arguments: Sequence[object] = (), **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own that finds jitload and these helpers."""
-    command, settings = python_command(code), python_env(env)
-    return subprocess.run(command, env=settings, cwd=cwd, capture_output=True, text=True, check=False, **options)
+    return _run([*python_command(code), *map(str, arguments)], python_env(env), **options)
+
+
+def run_jitload(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command `jitload`."""
+    return _run([sys.executable, "-m", "jitload", *map(str, words)], python_env(), **options)
+
+
+def _run(command: list[str], env: Mapping[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, **options)
 
 
 def start_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:

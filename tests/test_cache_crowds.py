@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from builds import ROOT, build, kernel, python_command, python_env, work_dirs
+from builds import ROOT, build, kernel, python_command, python_env, run_python, work_dirs
 from cheap import get, make_key
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -98,9 +98,7 @@ def test_processes_that_want_one_new_key_build_it_once(cache, counted):
 
 
 def test_64_threads_that_want_one_new_key_build_it_once(cache, counted):
-    done = subprocess.run(
-        [*python_command(THREADS), "64"], env=python_env(), capture_output=True, text=True, check=False
-    )
+    done = run_python(THREADS, arguments=[64])
     assert done.stdout == "64 1\n", done.stderr
     assert runs(counted) == {"run_ninja": 1, "run_nvrtc": 1}
 

@@ -1,10 +1,9 @@
 """`JITLOAD_MODE`: what a process may build, and what it says about what it may not."""
 
 import os
-import subprocess
 
 import pytest
-from builds import ADD, build, kernel, load, python_command, python_env, run_python
+from builds import ADD, build, kernel, load, run_python
 
 from jitload.errors import CacheError, JitLoadError
 from jitload.settings import parse_size
@@ -183,12 +182,9 @@ print(explain_miss(cache, cheap.make_key(), read_settings()))
             directory.chmod(0o755)
     cache = tmp_path / "cache"
     for words, is_found in (((), "False"), (("open",), "True")):
-        command = [*python_command(code), str(cache), *words]
-        done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False)
+        done = run_python(code, arguments=[cache, *words])
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == is_found
-    closed = subprocess.run(
-        [*python_command(code), str(tmp_path / "closed")], env=python_env(), capture_output=True, text=True, check=False
-    )
+    closed = run_python(code, arguments=[tmp_path / "closed"])
     assert "There is an entry; the log says what is wrong." in closed.stdout
     assert "Permission denied" in closed.stderr

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, build, kernel, python_command, python_env
+from builds import ADD, ARCH, build, kernel, python_command, python_env, run_jitload
 
 from jitload.cli import main
 from jitload.errors import CompileError
@@ -183,12 +183,8 @@ def test_wrong_arguments_are_usage_errors(cache, words):
 
 
 def test_the_module_runs_as_a_command(cache):
-    done = subprocess.run(
-        [sys.executable, "-m", "jitload", "cache", "path"], env=python_env(), capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{cache}\n"
-    done = subprocess.run([sys.executable, "-m", "jitload"], env=python_env(), capture_output=True, check=False)
-    assert done.returncode == 2
+    assert run_jitload("cache", "path").stdout == f"{cache}\n"
+    assert run_jitload().returncode == 2
 
 
 def test_the_command_is_light_to_import():

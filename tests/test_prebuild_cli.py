@@ -3,12 +3,11 @@
 import json
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from builds import ARCH, ROOT, kernel, python_env
+from builds import ARCH, ROOT, kernel, run_jitload
 
 import jitload
 from jitload.cli import main
@@ -264,13 +263,12 @@ def test_load_only_tells_what_is_missing_and_builds_nothing(cache, capsys, tmp_p
 def test_the_command_builds_into_the_named_directory(cache, tmp_path):
     """In a process of its own, with another cache and from another directory."""
     target = write_json(tmp_path, [row("one")])
-    command = [sys.executable, "-m", "jitload", "prebuild", os.path.basename(target), "--arch", ARCH]
-    command += ["--dir", str(tmp_path / "other")]
-    done = subprocess.run(command, cwd=tmp_path, env=python_env(), capture_output=True, text=True, check=False)
+    words = ("prebuild", os.path.basename(target), "--arch", ARCH, "--dir", tmp_path / "other")
+    done = run_jitload(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 built, 0 reused, 0 failed")
     assert list((tmp_path / "other").glob("one-*/*/one.so"))
-    wrong = subprocess.run(command[:4], env=python_env(), capture_output=True, text=True, check=False)
+    wrong = run_jitload("prebuild")
     assert (wrong.returncode, wrong.stdout) == (2, "")
 
 

@@ -1,11 +1,8 @@
 """Sources with `main()`: their kernels without the host code, and the command that runs them."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from builds import ARCH, python_env
+from builds import ARCH, run_jitload
 from support.nvcc import needs_nvcc
 
 import jitload
@@ -418,10 +415,9 @@ def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
 @needs_nvcc
 def test_a_program_runs_with_its_own_arguments_output_and_status(cache, tmp_path):
     (tmp_path / "saxpy.cu").write_text(SAXPY.replace("#include <thrust/sort.h>\n", ""))  # which takes 9 s to compile
-    options = ["--arch", ARCH, "--cuda-flags=--expt-relaxed-constexpr -DN=3", str(tmp_path / "saxpy.cu")]
-    command = [sys.executable, "-m", "jitload", "run", *options, "--", "a", "b c", "--x"]
+    options = ["--arch", ARCH, "--cuda-flags=--expt-relaxed-constexpr -DN=3", tmp_path / "saxpy.cu"]
     for _ in range(2):
-        result = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False)
+        result = run_jitload("run", *options, "--", "a", "b c", "--x")
         assert (result.stdout, result.stderr, result.returncode) == ("[a]\n[b c]\n[--x]\n", "", 44)
     entries = list(cache.glob("saxpy-*/*"))
     assert len(entries) == 1, "the second run finds the program in the cache"

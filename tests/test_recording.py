@@ -1,13 +1,12 @@
 """`JITLOAD_RECORD` and `jitload record`: a run is recorded, built from its record, and runs from that cache alone."""
 
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, kernel, load, python_env
+from builds import ADD, ARCH, kernel, load, run_jitload
 
 import jitload
 from jitload import nvrtc
@@ -141,16 +140,9 @@ def test_a_file_of_another_kind_is_left_alone(record, cache, text):
 
 
 def test_the_command_runs_a_program(tmp_path, capsys):
-    command = [sys.executable, "-m", "jitload", "record", "-o", "here.json", "--"]
     code = "import os, sys; print(os.environ['JITLOAD_RECORD'], sys.argv[1:]); sys.exit(7)"
-    done = subprocess.run(
-        check=False,
-        args=[*command, sys.executable, "-c", code, "-o", "--", "x"],
-        cwd=tmp_path,
-        env=python_env(),
-        capture_output=True,
-        text=True,
-    )
+    program = (sys.executable, "-c", code, "-o", "--", "x")
+    done = run_jitload("record", "-o", "here.json", "--", *program, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (7, f"{tmp_path / 'here.json'} ['-o', '--', 'x']\n")
     assert main(["record"]) == 2
     assert main(["record", "--", "/no/such/program"]) == 1

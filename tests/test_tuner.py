@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from builds import python_command, python_env
+from builds import python_env, run_python
 
 import jitload
 from jitload import Launch, Tune
@@ -195,9 +195,7 @@ def test_the_order_of_rows_in_a_file_that_was_edited_by_hand_does_not_matter():
 
 def test_processes_and_threads_save_to_one_file(tmp_path):
     path = tmp_path / "shared.json"
-    done = subprocess.run(
-        [*python_command(_SAVERS), str(path)], env=python_env(), capture_output=True, text=True, check=False
-    )
+    done = run_python(_SAVERS, arguments=[path])
     assert (done.returncode, done.stderr) == (0, "")
     assert len(Tuning.load(path).rows) == 40
     assert [p.name for p in tmp_path.iterdir()] == ["shared.json"]
