@@ -153,7 +153,8 @@ extern "C" __global__ void sort(const int* x, int* sorted, int* sum) {
 
 NAMES = """BlockAdjacentDifference BlockDiscontinuity BlockExchange BlockHistogram BlockLoad BlockMergeSort
 BlockRadixSort BlockReduce BlockRunLengthDecode BlockScan BlockShuffle BlockStore WarpExchange WarpLoad WarpMergeSort
-WarpReduce WarpScan WarpStore CacheModifiedInputIterator CacheModifiedOutputIterator ThreadLoad ThreadStore LowerBound"""
+WarpReduce WarpScan WarpStore CacheModifiedInputIterator CacheModifiedOutputIterator ThreadLoad ThreadStore
+LowerBound"""
 
 
 @pytest.mark.skipif(not has_header("cub/cub.cuh"), reason="needs the headers of CCCL")

@@ -1,7 +1,6 @@
 """Specializations of Triton kernels: from `signature=`, from example arguments, and of compiled and tuned kernels."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
