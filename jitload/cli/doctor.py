@@ -87,7 +87,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     from jitload.cache.listing import list_entries
     from jitload.toolchain.arch import current_capability
     from jitload.toolchain.cuda import find_cuda_toolchain, find_nvjitlink
-    from jitload.toolchain.cutlass import find_cutlass
+    from jitload.toolchain.cutlass import cutlass_version, find_cutlass
     from jitload.toolchain.host import find_compiler, find_ninja
     from jitload.toolchain.nvcc import find_nvcc
 
@@ -113,8 +113,14 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)
     yield _check("nvJitLink", nvjitlink)
+
+    def cutlass() -> str:
+        root = find_cutlass(settings.cutlass)
+        assert root is not None
+        return f"{'.'.join(map(str, cutlass_version(root))) or 'unknown version'}, {root}"
+
     if settings.cutlass or find_cutlass():
-        yield _check("CUTLASS", lambda: str(find_cutlass(settings.cutlass)))
+        yield _check("CUTLASS", cutlass)
     yield _check("driver", _describe_driver)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.toolchain.host import package_dirs
@@ -14,17 +13,7 @@ _CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang
 _CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
-class Cutlass(NamedTuple):
-    """A copy of CUTLASS: its version, (4, 2, 0), or () if it is unknown, and the directory with its `include`."""
-
-    version: tuple[int, ...]
-    path: Path
-
-    def __str__(self) -> str:
-        return f"{'.'.join(map(str, self.version)) or 'unknown version'}, {self.path}"
-
-
-def find_cutlass(chosen: str = "") -> Cutlass | None:
+def find_cutlass(chosen: str = "") -> Path | None:
     """Return the CUTLASS that `JITLOAD_CUTLASS` names, or without it the newest that an installed wheel contains.
 
     Raises:
@@ -32,18 +21,18 @@ def find_cutlass(chosen: str = "") -> Cutlass | None:
     """
     if not chosen:
         roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
-        copies = (Cutlass(_read_version(root), root) for root in roots)
-        return max((copy for copy in copies if copy.version), default=None)
+        return max(filter(cutlass_version, roots), key=cutlass_version, default=None)
     root = Path(chosen).expanduser()
     if (root / "include/cutlass").is_dir():
-        return Cutlass(_read_version(root), root)
+        return root
     raise ToolchainError(
         f"JITLOAD_CUTLASS={chosen}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
         "its repository, or unset the variable."
     )
 
 
-def _read_version(root: Path) -> tuple[int, ...]:
+def cutlass_version(root: Path) -> tuple[int, ...]:
+    """Return the version of the CUTLASS in a directory, (4, 2, 0), or () if it is unknown."""
     try:
         text = (root / "include/cutlass/version.h").read_text("utf-8", "replace")
     except OSError:
@@ -53,8 +42,8 @@ def _read_version(root: Path) -> tuple[int, ...]:
 
 def cutlass_dirs(chosen: str = "") -> tuple[Path, ...]:
     """Return the header directories of the CUTLASS that is found. A compiler is to search those of a wheel last."""
-    cutlass = find_cutlass(chosen)
-    paths = [cutlass.path / "include", cutlass.path / "tools/util/include"] if cutlass else []
+    root = find_cutlass(chosen)
+    paths = [root / "include", root / "tools/util/include"] if root else []
     return tuple(path for path in paths if path.is_dir())
 
 
