@@ -1,20 +1,15 @@
 """The stub driver as pytest fixtures; a conftest imports them."""
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import jitload
+
 from .calls import fresh
 from .driver import StubDriver, build_stub, has_real_driver
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import jitload
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,8 @@
 """The stub driver's log, read into records."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LAUNCH_COOPERATIVE = 2
 LAUNCH_CLUSTER = 4

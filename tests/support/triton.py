@@ -3,11 +3,11 @@
 A test says what Triton would say of a kernel, and compares what reaches the driver with what it worked out by itself.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,7 @@ from jitload.toolchain.host import find_compiler, find_ninja
 from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
 
 from .arrays import CudaArray
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from .driver import LaunchRecord, StubDriver
+from .driver import LaunchRecord, StubDriver
 
 _C_TYPES = {
     "i1": "bool", "u1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",

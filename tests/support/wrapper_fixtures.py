@@ -1,21 +1,16 @@
 """The wrappers of `tests/launcher/` as pytest fixtures; a test module imports those that it uses."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jitload
 
+from .driver import StubDriver
 from .program import CUBIN
 from .wrappers import Wrapper, build_wrapper, find_cuda_headers, load
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .driver import StubDriver
 
 IMAGE = CUBIN.read_bytes()
 SCALE = """
