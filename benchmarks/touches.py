@@ -1,12 +1,14 @@
 """What do the checks of what a launch touches cost: in runs on the CPU, in calls on a GPU, and in builds?
 
     python benchmarks/touches.py
+    python benchmarks/touches.py --runs
     python benchmarks/touches.py --save-library after.so
     python benchmarks/touches.py --library before.so --library after.so
 
 The terms of `requires=` are also measured in calls of functions for the CPU that launch nothing. Each number is the
 least time, compared with that of a function without terms. `--library` only measures this, in libraries that
-`--save-library` has written, such as those of two checkouts.
+`--save-library` has written, such as those of two checkouts. `--runs` only measures runs on the CPU. Their numbers are
+the least CPU time of all threads, which other programs on the machine change less than the time of a clock.
 """
 
 from __future__ import annotations
@@ -43,13 +45,45 @@ extern "C" __global__ void row_sum(const float* x, float* y, int n) {
   }
   if (threadIdx.x == 0) y[blockIdx.x] = part[0];
 }
+extern "C" __global__ void stencil(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i > 0 && i < n - 1) y[i] = 0.25f * x[i - 1] + 0.5f * x[i] + 0.25f * x[i + 1];
+}
+extern "C" __global__ void histogram(const int* x, int* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&y[x[i] & 255], 1);
+}
+extern "C" __global__ void add_shorts(const short* x, short* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + 1;
+}
+extern "C" __global__ void transpose(const float* x, float* y, int n) {
+  __shared__ float tile[16][17];
+  int i = blockIdx.x * 16, k = blockIdx.y * 16;
+  tile[threadIdx.y][threadIdx.x] = x[(k + threadIdx.y) * n + i + threadIdx.x];
+  __syncthreads();
+  y[(i + threadIdx.y) * n + k + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+extern "C" __global__ void warp_sum(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  float sum = x[i];
+  for (int k = 16; k > 0; k /= 2) sum += __shfl_down_sync(0xffffffffu, sum, k);
+  if (threadIdx.x % 32 == 0) y[i / 32] = sum;
+}
 """
     + MATMUL
 )
+ELEMENTS = {"grid": "ceil_div(n, 256)", "block": 256}
+TILES = {"grid": ("n // 16", "n // 16"), "block": (16, 16)}
 FUNCTIONS = {
-    "add_one": {"grid": "ceil_div(n, 256)", "block": 256},
+    "add_one": ELEMENTS,
+    "add_shorts": ELEMENTS,
+    "stencil": ELEMENTS,
+    "histogram": ELEMENTS,
+    "warp_sum": ELEMENTS,
     "row_sum": {"grid": "y.numel()", "block": 256},
-    "matmul": {"grid": ("n // 16", "n // 16"), "block": (16, 16)},
+    "transpose": TILES,
+    "matmul": TILES,
 }
 CHECKS: dict[str, dict[str, Any]] = {
     "no check": {},
@@ -63,21 +97,30 @@ TERMS = ("y.numel() >= n", "x.shape == y.shape", "n % 4 == 0", "n > 0")
 
 def arguments(device: str) -> dict[str, tuple[Any, ...]]:
     x, square = torch.rand(1 << 18, device=device), torch.rand(128, 128, device=device)
+    ints, shorts = (torch.randint(0, 256, x.shape, dtype=dtype, device=device) for dtype in (torch.int32, torch.int16))
     return {
         "add_one": (x, torch.empty_like(x), x.numel()),
+        "stencil": (x, torch.empty_like(x), x.numel()),
+        "add_shorts": (shorts, torch.empty_like(shorts), x.numel()),
+        "histogram": (ints, torch.zeros_like(ints[:256]), x.numel()),
         "row_sum": (x, torch.empty(256, device=device), 1 << 10),
+        "warp_sum": (x, torch.empty(1 << 13, device=device), x.numel()),
+        "transpose": (x.view(512, 512), torch.empty(512, 512, device=device), 512),
         "matmul": (square, square, torch.empty_like(square), 128),
     }
 
 
-def seconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    call()
+def cpu_seconds(call: Callable[[], Any], repeats: int = 30) -> float:
+    """Return the least time of a call on all processors, of calls that take a few milliseconds together."""
     times = []
+    count = 1
     for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return median(times)
+        start = time.process_time()
+        for _ in range(count):
+            call()
+        times.append((time.process_time() - start) / count)
+        count = max(1, int(0.003 / min(times)))
+    return min(times)
 
 
 def measure_runs() -> None:
@@ -86,10 +129,10 @@ def measure_runs() -> None:
         label: jitload.load_inline("touches", cuda_sources=SOURCE, functions=launches, arch="cpu", sanitize=sanitize)
         for label, sanitize in (("no check", None), ("address", "address"), ("race", "race"))
     }
-    print("run on the CPU, ms:", ", ".join(builds))
+    print("run on the CPU, ms of CPU time:", ", ".join(builds))
     for name, args in arguments("cpu").items():
-        times = [seconds(lambda mod=mod: mod[name](*args)) for mod in builds.values()]  # noqa: B023  called at once
-        print(f"  {name:8}", *(f"{1e3 * t:9.2f}" for t in times), *(f"{t / times[0]:7.1f} x" for t in times[1:]))
+        times = [cpu_seconds(lambda mod=mod: mod[name](*args)) for mod in builds.values()]  # noqa: B023  called at once
+        print(f"  {name:10}", *(f"{1e3 * t:9.3f}" for t in times), *(f"{t / times[0]:7.1f} x" for t in times[1:]))
 
 
 def measure_builds() -> None:
@@ -150,7 +193,12 @@ def measure_terms(libraries: Sequence[Path], rounds: int = 300) -> None:
 
 def main() -> None:
     parser = make_library_parser(__doc__)
+    parser.add_argument("--runs", action="store_true", help="only measure runs on the CPU")
     options = parser.parse_args()
+    if options.runs:
+        print(machine_line())
+        measure_runs()
+        return
     if options.save_library:
         print(build_terms(options.save_library))
         return

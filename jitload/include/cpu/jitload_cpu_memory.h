@@ -7,8 +7,9 @@
   if (__builtin_constant_p(condition) && (condition)) __jitload_yield();
 
 /* Return whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
- * system accesses it. With preemption another thread of the block may interrupt a plain access, so the answer is no. */
-#ifdef JITLOAD_CPU_PREEMPT
+ * system accesses it. With preemption another thread of the block may interrupt a plain access, and sanitize="race" has
+ * to see atomics, so the answer is no. */
+#if defined(JITLOAD_CPU_PREEMPT) || defined(__SANITIZE_THREAD__)
 __JITLOAD_INLINE bool __jitload_is_shared(const void*) { return false; }
 #else
 __JITLOAD_INLINE bool __jitload_is_shared(const void* address) {

@@ -15,6 +15,21 @@ constexpr uint32_t kMostSplitGuards = 16384;  /* for helpers: so many guards tak
 constexpr uint32_t kYields = 64;              /* how often each thread polls memory before others get the processor */
 uint32_t split_guards;
 
+/* Let accesses be those of a thread. */
+void set_thread(Worker* worker, const Fiber* fiber) {
+  if (!kWatches) return;
+  for (int i = 0; i < 3; ++i) worker->order->thread_index[i] = fiber->index[i];
+  worker->order->now = worker->order->step | fiber->number * Access::kThread;
+}
+
+void switch_to(Worker* worker, Fiber* fiber) {
+  Fiber* previous = worker->current;
+  worker->current = fiber;
+  __builtin_prefetch(fiber->next->context.stack_pointer);
+  jitload_cpu_switch(&previous->context, &fiber->context);
+  set_thread(worker, previous);
+}
+
 /* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
 void run_kernel(Worker* worker, const Context* context);
 
@@ -144,7 +159,7 @@ void open_barrier(Worker* worker) {
 
 void call_kernel(Worker* worker, const Fiber* fiber) {
   const jitload_cpu_launch* call = worker->launch->call;
-  set_thread_index(worker, fiber);
+  set_thread(worker, fiber);
   call->kernel->run_thread(call->params, &worker->block, fiber->index);
 }
 
@@ -175,7 +190,7 @@ void release(Worker* worker) {
   free(worker->fibers);
   free(worker->warps);
   free(worker->steps);
-  if (worker->stacks != NULL) munmap(worker->stacks, worker->capacity * kStack);
+  if (worker->stacks != NULL) munmap(worker->mapped_stacks, (worker->capacity + 1) * kStack);
   __atomic_fetch_sub(&split_guards, worker->guards, __ATOMIC_RELAXED);
   worker->fibers = NULL;
   worker->warps = NULL;
@@ -199,9 +214,11 @@ bool guard(Worker* worker, char* page, bool is_helper) {
 bool reserve(Worker* worker, uint32_t count, bool is_helper) {
   if (count <= worker->capacity) return true;
   release(worker);
-  void* stacks = mmap(NULL, count * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* stacks = mmap(NULL, (count + 1) * kStack, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (stacks == MAP_FAILED) return false;
-  worker->stacks = (char*)stacks;
+  worker->mapped_stacks = (char*)stacks;
+  worker->stacks = worker->mapped_stacks + (kStack - (uintptr_t)stacks % kStack) % kStack;
   worker->capacity = count;
   worker->fibers = (Fiber*)aligned_alloc(alignof(Fiber), (count + kWarp) * sizeof(Fiber));
   worker->warps = (Warp*)calloc(count / kWarp + 1, sizeof(Warp));
@@ -209,6 +226,7 @@ bool reserve(Worker* worker, uint32_t count, bool is_helper) {
   for (uint32_t i = 0; is_whole && i < count; ++i) is_whole = guard(worker, worker->stacks + i * kStack, is_helper);
   if (is_whole) {
     memset(worker->fibers, 0, (count + kWarp) * sizeof(Fiber));
+    for (uint32_t i = 0; kWatches && i < count; ++i) *order_of_stack(worker->stacks + i * kStack) = worker->order;
   } else {
     release(worker);
   }
@@ -217,7 +235,7 @@ bool reserve(Worker* worker, uint32_t count, bool is_helper) {
 
 /* Return the upper end of a stack. Its offset in a page varies: otherwise all stacks would compete for cache lines. */
 char* stack_end(const Worker* worker, uint32_t number) {
-  return worker->stacks + (number + 1) * kStack - number % 21 * 192;
+  return worker->stacks + (number + 1) * kStack - sizeof(Order*) - number % 21 * 192;
 }
 
 /* Return how many fibers a block needs. */
@@ -268,8 +286,8 @@ void run_fibers(Worker* worker) {
     prepare(&first->context, stack_end(worker, 0), start_loop);
   }
   worker->current = first;
-  worker->is_in_fibers = 1;
   if (kWatches) begin_block(worker);
+  worker->is_in_fibers = 1;
   run_kernel(worker, &first->context);
   if (kWatches) end_block(worker);
   worker->is_in_fibers = 0;

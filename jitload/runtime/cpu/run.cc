@@ -15,7 +15,7 @@ namespace {
 void append_line(Launch* launch, const void* address);
 #ifdef JITLOAD_CPU_WATCHES
 bool watch_launch(Worker* worker);
-void forget_order(Worker* worker);
+void free_cells(CellMemory* cells);
 void forget_races(Races* races);
 #endif
 
@@ -310,7 +310,7 @@ struct ThreadWorker {
     own_worker = NULL;
     release(&worker);
 #ifdef JITLOAD_CPU_WATCHES
-    forget_order(&worker);
+    free_cells(&jitload_cpu_race_order.cells);
 #endif
     if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
   }
@@ -336,7 +336,6 @@ bool has_stacks(Worker* worker, bool is_helper) {
 /* Return whether the worker can check for races, if the launch does. */
 bool can_watch(Worker* worker) {
 #ifdef JITLOAD_CPU_WATCHES
-  worker->thread_index = jitload_cpu_thread_index;
   return !has_race_checks || watch_launch(worker);
 #else
   return worker != NULL;
@@ -356,6 +355,7 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
+  if (kWatches) worker->order = &jitload_cpu_race_order;
   worker->is_launching = 1;
   if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {

@@ -98,6 +98,12 @@ __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, 
   report(worker, code, text);
 }
 
+/* Return whether memory is that of threads and warps, which no others access. */
+inline bool is_of_threads(const Worker* worker, uintptr_t begin, size_t size) {
+  return contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size) ||
+         contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size);
+}
+
 inline void check(const void* memory, size_t size, bool is_write, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers || size == 0) return;
@@ -106,7 +112,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   for (int i = 0; i < call->tensor_count; ++i) {
     if (contains({call->tensors[i].begin, call->tensors[i].end}, begin, size)) return;
   }
-  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size)) return;
+  if (is_of_threads(worker, begin, size)) return;
   if (!own_memory.is_complete) find_own_memory();
   if (contains(own_memory.thread_local_data, begin, size)) {
     const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
@@ -118,7 +124,6 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
     if (contains(own_memory.segments[i], begin, size)) return;
   }
   if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
-  if (contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size)) return;
   if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
   if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
   report_access(worker, begin, size, is_write, code);
@@ -202,7 +207,7 @@ extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write,
 #include "races.cc" /* as in run.cc */
 
 static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
-  if (has_race_checks) return watch_rare_access(memory, size, is_write ? kWrite : kRead, code);
+  if (has_race_checks) return watch_access(memory, size, is_write ? kWrite : kRead, code);
   check(memory, size, is_write, code);
 }
 

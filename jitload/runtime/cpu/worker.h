@@ -139,7 +139,6 @@ struct BarrierCount {
 constexpr uint32_t kBarrierCounts = 61;
 
 struct Launch;
-struct Order;
 struct Races;
 struct Steps;
 typedef struct jitload_cpu_worker Worker;
@@ -165,7 +164,8 @@ struct jitload_cpu_worker {
   uint32_t yields; /* turns of threads that poll memory, until other processes may run */
   uint64_t barrier_site; /* where the barrier is at which threads wait: its line, and its column in the upper half */
   Fiber* fibers;
-  char* stacks;
+  char* stacks; /* each is aligned to its size */
+  char* mapped_stacks;
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
   char* plain_stack; /* the stack of kernels that cannot wait */
@@ -173,9 +173,8 @@ struct jitload_cpu_worker {
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
-  struct Order* order; /* with sanitize="race" */
+  struct jitload_cpu_order* order; /* with sanitize= and debug= */
   struct Steps* steps; /* of kernels with volatile variables */
-  uint32_t* thread_index; /* the kernel's threadIdx, with sanitize="race" */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
   int is_in_fibers;
@@ -198,9 +197,9 @@ extern "C" {
 __thread jitload_cpu_worker* jitload_cpu_current_worker;
 __thread uintptr_t jitload_cpu_thread_memory[2];
 #ifdef JITLOAD_CPU_WATCHES
-/* The threadIdx, blockIdx, blockDim and gridDim of kernels with sanitize="race". */
-JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_block_index[3], jitload_cpu_block_dim[3],
-    jitload_cpu_grid_dim[3], jitload_cpu_shared_bytes;
+/* The blockIdx, blockDim and gridDim of kernels with sanitize="race"; threadIdx is in races.h. */
+JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_block_index[3], jitload_cpu_block_dim[3], jitload_cpu_grid_dim[3],
+    jitload_cpu_shared_bytes;
 #endif
 }
 
@@ -301,18 +300,6 @@ int64_t now_ns() {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-void set_thread_index(Worker* worker, const Fiber* fiber) {
-  for (int i = 0; kWatches && i < 3; ++i) worker->thread_index[i] = fiber->index[i];
-}
-
-void switch_to(Worker* worker, Fiber* fiber) {
-  Fiber* previous = worker->current;
-  worker->current = fiber;
-  __builtin_prefetch(fiber->next->context.stack_pointer);
-  jitload_cpu_switch(&previous->context, &fiber->context);
-  set_thread_index(worker, previous);
 }
 
 }  // namespace
