@@ -162,6 +162,7 @@ def test_triton_kernels_are_recorded(record, cache, tmp_path):
     jitload.load_triton("args", triton_kernels.vector_add, x, x, x, 1, BLOCK=128, num_warps=8, **words)
     jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=128, **words)
     jitload.load_triton("default", triton_kernels.with_a_default_of_an_option, x, grid=1, arch=ARCH)
+    jitload.load_triton("by position", triton_kernels.with_a_default_of_an_option, x, 4, grid=1, arch=ARCH)
     from test_triton_tune import load, write
 
     load(tuned=write(tmp_path / "tuned.json", {7: 1}), nearest="log2")

@@ -96,6 +96,11 @@ def test_the_decorator_leaves_configurations_out(monkeypatch):
     assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
 
 
+def test_the_decorator_may_repeat_a_configuration(monkeypatch):
+    monkeypatch.setattr(tuned_add, "configs", [*tuned_add.configs, tuned_add.configs[0]])
+    assert len(load().tuned_add._jitload_facts["triton"]["variants"]) == len(tuned_add.configs) - 1
+
+
 def test_the_decorator_may_read_arguments_as_keywords(monkeypatch):
     monkeypatch.setattr(tuned_add, "early_config_prune", lambda configs, _args, **words: configs[words["n"] :])
     example = torch.empty(64, device="meta")

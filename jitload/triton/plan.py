@@ -90,7 +90,7 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
 
 
-def signature_of(plan: Plan) -> dict[str, Any]:
+def signature_of(kernel: TritonKernel, plan: Plan) -> dict[str, Any]:
     """Return the keywords of `load_triton` that give this plan without example arguments."""
     signature: dict[str, Any] = {}
     for index, (name, type_) in enumerate(plan.types):
@@ -99,10 +99,13 @@ def signature_of(plan: Plan) -> dict[str, Any]:
             hinted = f"{type_}:16" if (index,) in plan.multiples else type_
             signature[name] = None if value is None else "i32:1" if value == 1 else hinted
     constexprs = {
-        name: plan.constants.get((index,))
-        for index, (name, _) in enumerate(plan.types)
-        if name in plan.constexprs and (name not in OPTIONS or name in plan.options)  # otherwise, it is a default
+        name: plan.constants.get((index,)) for index, (name, _) in enumerate(plan.types) if name in plan.constexprs
     }
+    # A default is not an option of the compiler, but a constexpr with the name of an option is.
+    defaults = {param.name: plain_value(param.default) for param in kernel.params if param.has_default}
+    for name in set(OPTIONS) & defaults.keys() - plan.options.keys():
+        if constexprs.get(name) == defaults[name]:
+            del constexprs[name]
     return {"signature": signature, "constexprs": constexprs, **plan.options}
 
 

@@ -72,7 +72,7 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
 def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
     """Return the arguments of `CompileSpec.of`, with types in place of example arguments."""
     if spec.signature is None and request.triton is not None and request.triton.variants[0].plan is not None:
-        return signature_of(request.triton.variants[0].plan)
+        return signature_of(request.triton.kernel, request.triton.variants[0].plan)
     own = {name: getattr(spec, name) for name in ("signature", "constexprs", "config", "variants")}
     return {**own, **spec.options}
 
@@ -103,14 +103,12 @@ def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
     capability, _ = capability_of(archs[0])
     variants: list[tuple[str, CompileSpec, Values]] = [(kernel.name, spec, ())]
     if spec.variants is not None:
-        from jitload.triton.variants import specs_of_variants
+        from jitload.triton.variants import distinct_plans, specs_of_variants
 
         variants = specs_of_variants(kernel, spec)
     plans = [(label, make_plan(kernel, each, triton, capability), values) for label, each, values in variants]
     if len(plans) > 1:
-        from jitload.triton.variants import check_distinct
-
-        check_distinct(kernel, plans)
+        plans = distinct_plans(kernel, spec, plans)
     source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
     if not is_cacheable:  # no other call may find the library
         settings = settings._replace(cache_dir=str(private_cache_dir()))

@@ -30,16 +30,26 @@ def specs_of_variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str
     return [(name, *pair) for name, pair in variants.items()]
 
 
-def check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan, Values]]) -> None:
-    """Raise SignatureError if two variants would have the same machine code."""
-    for number, (name, plan, _) in enumerate(plans):
-        for earlier, (_, earlier_plan, _) in enumerate(plans[:number]):
-            if plan.is_same(earlier_plan):
-                constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
-                raise SignatureError(
-                    f"kernel {kernel.name!r}: variants[{earlier}] and variants[{number}] are the same "
-                    f"({show_values({**constants, **plan.options})}), so {name!r} would never run: leave one out"
-                )
+def distinct_plans(
+    kernel: TritonKernel, spec: CompileSpec, plans: Sequence[tuple[str, Plan, Values]]
+) -> list[tuple[str, Plan, Values]]:
+    """Return the plans that differ from all earlier ones.
+
+    Raise SignatureError if the caller has listed two variants with the same machine code. The configurations of an
+    autotuned kernel may repeat each other, as in Triton.
+    """
+    distinct: list[tuple[str, Plan, Values]] = []
+    for number, (name, plan, values) in enumerate(plans):
+        earlier = next((n for n, (_, other, _) in enumerate(plans[:number]) if plan.is_same(other)), None)
+        if earlier is None:
+            distinct.append((name, plan, values))
+        elif spec.variants != "all":
+            constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
+            raise SignatureError(
+                f"kernel {kernel.name!r}: variants[{earlier}] and variants[{number}] are the same "
+                f"({show_values({**constants, **plan.options})}), so {name!r} would never run: leave one out"
+            )
+    return distinct
 
 
 def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
