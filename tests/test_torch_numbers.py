@@ -11,6 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from builds import run_python
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from jitload import cpp_extension
 
 TEXT = """
@@ -35,7 +39,17 @@ void scale(torch::Tensor x, double n) { x *= n; }
 void multiply(torch::Tensor x, torch::Tensor y) { x *= y; }
 torch::Tensor half() { return torch::full({2}, 0.5); }
 torch::Tensor add(torch::Tensor x, torch::Tensor y) { return x + y; }
+torch::Tensor subtracted(torch::Tensor x, double n) { return n - x; }
+torch::Tensor scaled(torch::Tensor x, double n) { return x * n; }
+torch::Tensor is_more(torch::Tensor x, double n) { return x > n; }
+torch::Tensor put(torch::Tensor x, double n) { return x.index_put_({x > 0}, n); }
+torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
+torch::Tensor single() { return torch::tensor(1.5); }
 """
+NAMES = (  # noqa: SIM905  a list of words
+    "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
+    "is_more put list single"
+).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
     *(
@@ -55,8 +69,7 @@ VALUES = torch.tensor([1.0, -2.0, 0.3, 0.0, -0.0, 1e4, float("inf"), float("nan"
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
-    names = "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add"
-    return cpp_extension.load_inline("numbers_of_torch", TEXT, functions=names.split())
+    return cpp_extension.load_inline("numbers_of_torch", TEXT, functions=NAMES)
 
 
 def described(x: Any) -> tuple[Any, ...]:
@@ -127,3 +140,82 @@ def test_errors_are_those_of_torch(module: ModuleType):
         module.add(torch.ones(2), torch.ones(3))
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
         module.scale(torch.ones(2, dtype=torch.int64), 0.5)
+
+
+class Tenfold(TorchDispatchMode):
+    """Changes what each operator returns, so that an operator more changes the result. `names` are the operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        value = function(*args, **(kwargs or {}))
+        return value * 10 if value.is_floating_point() else value
+
+
+def test_a_mode_sees_the_operators_that_torch_calls_for_a_number(module: ModuleType):
+    for name, result, operators in (
+        ("scaled", 25, ["aten.mul.Scalar"]),
+        ("subtracted", 1.5, ["aten.empty_like.default", "aten.fill_.Scalar", "aten.sub_.Tensor"]),
+        ("put", 2.5, ["aten.gt.Scalar", "aten.index_put_.default"]),
+        ("single", 15, ["aten.scalar_tensor.default"]),
+    ):
+        arguments = () if name == "single" else (torch.ones(2), 2.5)
+        with Tenfold() as mode:
+            y = getattr(module, name)(*arguments)
+        assert mode.names == operators
+        assert y.flatten()[0] == result
+
+
+def test_lists_of_numbers_are_fake_in_a_fake_mode(module: ModuleType):
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode():
+        y = module.list()
+    assert isinstance(y, FakeTensor)
+    assert (y.dtype, y.shape) == (torch.int32, (2,))
+    assert module.list().tolist() == [1, 2]
+
+
+def test_a_tangent_of_a_product_with_a_number_requires_no_gradient(module: ModuleType):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2)).requires_grad_()
+        assert not forward_ad.unpack_dual(module.scaled(dual, 2.5)).tangent.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_and_sparse_tensors_beside_a_number(module: ModuleType):
+    x = torch.nested.nested_tensor([torch.ones(2), -torch.ones(3)])
+    assert [part.tolist() for part in module.is_more(x, 0).unbind()] == [[True] * 2, [False] * 3]
+    with pytest.raises(RuntimeError, match="memory format option is only supported by strided tensors"):
+        module.subtracted(torch.ones(2).to_sparse(), 2.5)
+
+
+def test_short_floats_round_as_in_cpp_in_transforms(module: ModuleType):
+    x = torch.linspace(0, 1, 256).half()
+    assert torch.equal(torch.vmap(module.scaled, in_dims=(0, None))(x, 0.9), torch.ops.aten.mul.Scalar(x, 0.9))
+
+
+def test_the_first_call_of_a_process_calls_no_function_that_a_mode_sees():
+    program = f"""
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from jitload import cpp_extension
+class Refusing(TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        raise ValueError(str(function))
+class Printing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        print(function)
+        return function(*arguments, **(keywords or {{}}))
+module = cpp_extension.load_inline("numbers_of_torch", {TEXT!r}, functions={NAMES!r})
+x = torch.ones(2)
+with Refusing(), Printing():
+    y = module.scaled(x, 2.5)
+assert y.tolist() == [2.5, 2.5]
+"""
+    result = run_python(program)
+    assert (result.stdout, result.stderr) == ("aten.mul.Scalar\n", "")

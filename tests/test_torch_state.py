@@ -102,7 +102,12 @@ torch::Tensor column(torch::Tensor x, std::optional<torch::Tensor> index) {
 torch::Tensor set_column(torch::Tensor x, std::optional<torch::Tensor> index, torch::Tensor value) {
   return x.index_put_({torch::Tensor(), index.value_or(torch::Tensor())}, value);
 }
-torch::Tensor last(torch::Tensor x, std::string text) { return x.index({text.c_str(), -1}); }
+torch::Tensor last(torch::Tensor x, std::string text) {
+  std::vector<torch::indexing::TensorIndex> indices(2, torch::indexing::Slice());
+  indices[0] = text.c_str();
+  indices[1] = -1;
+  return x.index(indices);
+}
 std::vector<torch::Tensor> sums(torch::Tensor x) { return at::_foreach_add({x, x}, 2); }
 torch::Tensor without_gradient(torch::Tensor x) { return x.requires_grad_(false); }
 int64_t no_value() { return static_cast<int64_t>(at::OptionalIntArrayRef().value().size()); }
@@ -133,9 +138,13 @@ int64_t total(at::IntArrayRef numbers) { return std::accumulate(numbers.begin(),
 int64_t rest(torch::Tensor x, int64_t start) { return x.sizes().slice(start).size(); }
 int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[0]; }
 bool truth(bool x) { return x; }
+size_t bytes_of(torch::Tensor x) { return x.nbytes(); }
+bool is_alias(torch::Tensor x) { return x.is_alias_of(x); }
+bool has_memory(torch::Tensor x) { return x.data_ptr() != nullptr; }
+torch::Tensor first(torch::Tensor x) { return x.index({0}); }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "with_grain", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "size_of_type", "size_of_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "with_grain", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "size_of_type", "size_of_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "bytes_of", "is_alias", "has_memory", "first", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +238,18 @@ def test_a_tensor_without_memory_is_an_error(module: ModuleType):
         module.address(torch.rand(3, 3).to_sparse())
 
 
+def test_what_layouts_without_a_storage_refuse(module: ModuleType):
+    sparse, opaque, dense = torch.ones(2, 4).to_sparse(), torch.ones(2, 4).to_mkldnn(), torch.ones(2, 4)
+    assert (module.bytes_of(dense), module.is_alias(dense), module.has_memory(dense)) == (32, True, True)
+    with pytest.raises(RuntimeError, match=r"^nbytes is not defined for sparse tensors"):
+        module.bytes_of(sparse)
+    for x in (sparse, opaque):
+        with pytest.raises(NotImplementedError, match=r"^Cannot access storage of"):
+            module.is_alias(x)
+        with pytest.raises(RuntimeError, match=r"^Cannot access data pointer of Tensor that doesn't have storage"):
+            module.has_memory(x)
+
+
 def test_an_integer_is_a_dimension_for_var_and_std(module: ModuleType):
     x = torch.rand(4, 5)
     expected = [x.var(1), x.std(1), x.var(1), x.var(1), x.mean(1), x.std(1), x.var(), x.std(correction=0)]
@@ -265,6 +286,8 @@ def test_an_index_means_what_it_means_in_cpp(module: ModuleType):
         with pytest.raises(IndexError, match=r"^at least one index must be provided$"):
             call()
     assert torch.equal(module.last(x, "..."), x[:, 2])
+    with pytest.raises(IndexError, match=r"^invalid index of a 0-dim tensor"):
+        module.first(torch.tensor(1.0))
     with pytest.raises(ValueError, match=r'Expected "\.\.\." to represent an ellipsis index, but got "\.\."'):
         module.last(x, "..")
     assert (module.rest(x, 1), module.rest(x, 2), module.part(x, 1)) == (1, 0, 3)

@@ -20,6 +20,9 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 import torch
 import torch.utils.cpp_extension
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload.cpp_extension
 
@@ -58,7 +61,8 @@ torch::zeros({x.dim(), x.size(0)}) | torch::zeros({1}).fill_(x.stride(-1)) | tor
 torch::zeros({1}).fill_(x.is_contiguous() + 2 * x.is_floating_point() + 4 * x.requires_grad() + 8 * x.is_signed())
 torch::zeros({1}).fill_(static_cast<int>(x.scalar_type())) | torch::zeros({1}).fill_(x.storage_offset()) | x.size(7) + x | x.stride(-5) + x
 torch::zeros({1}).fill_(x.data_ptr<float>() != nullptr) | torch::zeros({1}).fill_(x.data_ptr<int64_t>() != nullptr) | torch::zeros({1}).fill_(x.accessor<float, 2>().size(1))
-torch::zeros({1}).fill_(x.item<double>()) | torch::zeros({1}).fill_(x.item<int>()) | torch::zeros({1}).fill_(x.item<bool>())
+torch::zeros({1}).fill_(int64_t(x.nbytes())) | torch::zeros({1}).fill_(x.is_alias_of(x))
+torch::zeros({1}).fill_(x.data_ptr() != nullptr) | torch::zeros({1}).fill_(x.mutable_data_ptr<float>() != nullptr) | torch::zeros({1}).fill_(x.item<double>()) | torch::zeros({1}).fill_(x.item<int>()) | torch::zeros({1}).fill_(x.item<bool>())
 x.unsqueeze_(0); x | x.resize_({1}).zero_(); x | x.t_(); x | x.transpose_(0, 1); x | x.requires_grad_(); x | x.set_requires_grad(true); x
 torch::linalg_norm(x) | torch::fft::fft(x) | torch::special::expm1(x) | torch::einsum("...->...", {x}) | torch::nan_to_num(x, 0.5)
 torch::dropout(x, 0.5, false) | torch::layer_norm(x, x.sizes()) | torch::one_hot(x.to(torch::kLong).clamp(0, 3), 4) | torch::bincount(x)
@@ -147,6 +151,9 @@ def unary_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
     yield "strided", lambda: (base.repeat(1, 2)[:, ::2],)
     yield "scalar", lambda: (base[0, 1].clone(),)
     yield "empty", lambda: (torch.empty(0, 3),)
+    yield "nested", lambda: (torch.nested.nested_tensor([torch.ones(2), -torch.ones(3)]),)
+    yield "sparse", lambda: (base.to_sparse(),)
+    yield "mkldnn", lambda: (base.to_mkldnn(),)
 
 
 def binary_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
@@ -211,9 +218,33 @@ def _in_fake_mode(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
-def _with_device(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
-    with torch.device("meta"):
-        return function(*arguments)
+class Tenfold(TorchDispatchMode):
+    """A mode that changes what each operator returns, so that one operator more or less changes the result."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        value = function(*args, **(kwargs or {}))
+        return value * 10 if isinstance(value, T) and value.is_floating_point() else value
+
+
+class Refusing(TorchFunctionMode):
+    """A mode for functions of Python, which C++ must not call."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise ValueError(f"C++ called {function}")
+
+
+def _inside(mode: Callable[[], Any]) -> Callable[[Callable[..., T], tuple[T, ...]], Any]:
+    def run(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
+        with mode():
+            return function(*arguments)
+
+    return run
+
+
+def _tangent(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
+    with forward_ad.dual_level():
+        duals = (forward_ad.make_dual(x, torch.ones_like(x)) if x.is_floating_point() else x for x in arguments)
+        return forward_ad.unpack_dual(function(*(x.requires_grad_(x.is_floating_point()) for x in duals)))[1]
 
 
 def _gradient(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
@@ -232,7 +263,10 @@ MODES: dict[str, Callable[[Callable[..., T], tuple[T, ...]], Any]] = {
     "meta": lambda f, a: f(*(x.to("meta") for x in a)),
     "vmap": lambda f, a: torch.vmap(f)(*a),
     "fake": _in_fake_mode,
-    "default device": _with_device,
+    "default device": _inside(lambda: torch.device("meta")),
+    "dispatch mode": _inside(Tenfold),
+    "function mode": _inside(Refusing),
+    "tangent": _tangent,
     "default dtype": lambda f, a: default_dtype()(f)(*a),
     "subclass": lambda f, a: f(*(x.as_subclass(Subclass) for x in a)),
     "conjugate": lambda f, a: f(
@@ -241,21 +275,21 @@ MODES: dict[str, Callable[[Callable[..., T], tuple[T, ...]], Any]] = {
 }
 
 
-# Calls that differ on purpose: errors of index() are those of Python, whose text differs; in a fake mode, some calls that
-# torch refuses are accepted, and torch::tensor with another dtype is refused. Python's x - True is accepted under vmap, and
-# its operators have other nodes of autograd, whose names are in messages.
+# Calls that differ on purpose: some that torch refuses in a fake mode are accepted, torch::from_blob calls no operator,
+# torch::tensor of a vector has another error in a fake mode, a size of a nested tensor is refused, and parts of sparse
+# tensors cannot be assigned to. Lists of torch::tensor are undefined if a mode does not return views.
 KNOWN = {
-    *((body, "scalar") for body in ("x.index({0})", "x.index({Slice(0, 1)})", "x.index_put_({0}, 5); x")),
-    ("x.index_put_({Slice()}, x * 2); x", "scalar"),
+    ("x.index_put_({0}, 5); x", "sparse"),
+    ("x.index_put_({Slice()}, x * 2); x", "sparse"),
+    ("x.index_put_({x > 0}, -1); x", "nested"),
+    *((body, "nested") for body in ("torch::zeros({x.dim(), x.size(0)})", "x.size(7) + x")),
     *(
-        (body, "fake")
-        for body in ("x.index_put_({0}, 5); x", "x.index_put_({x > 0}, -1); x", "torch::tensor({1, 2, 3})")
+        (f"torch::tensor({body})", "dispatch mode")
+        for body in ("{1, 2, 3}", "{{1.5f, 2.f}, {3.f, 4.f}}", "{true, false}")
     ),
-    *((body, "fake") for body in ("torch::tensor(std::vector<double>{1, 2})", "torch::tensor({1, 2}, torch::kHalf)")),
-    ("torch::tensor({1.5}, x.options())", "fake"),
-    ("torch::from_blob(new float[2]{1, 2}, {2})", "fake"),
-    *((body, "vmap, true") for body in ("x - n", "x.sub(n)")),
-    ("x.mul_(x).sub_(1)", "gradient"),
+    *((f"torch::tensor({body})", "dispatch mode") for body in ("{1, 2}, torch::kHalf", "{1.5}, x.options()")),
+    ("torch::tensor(std::vector<double>{1, 2})", "fake"),
+    *(("torch::from_blob(new float[2]{1, 2}, {2})", mode) for mode in ("fake", "dispatch mode")),
 }
 
 
@@ -282,11 +316,13 @@ def described(x: Any) -> tuple[Any, ...]:
             type(x).__name__,
             x.dtype,
             x.device.type,
-            tuple(x.shape),
-            x.stride(),
+            x.layout,
             x.requires_grad,
             x.is_inference(),
         )
+        if x.layout != torch.strided or x.is_nested:
+            return (*facts, [*map(described, x.unbind())] if x.is_nested else repr(x))
+        facts += (tuple(x.shape), x.stride())
         values = None if x.device.type == "meta" else repr(x.detach().resolve_conj().contiguous().view(-1).tolist())
     return (*facts, values)
 

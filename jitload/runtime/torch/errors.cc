@@ -142,10 +142,6 @@ void fail_cast(void* object, void (*describe)(Message&, bool)) {
   describe(m, true);
   fail(ErrorKind::Error, m.text());
 }
-void fail_comparison(const char* file, int line, const char* message) {
-  const char* name = strrchr(file, '/');
-  fail(ErrorKind::Error, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message, "\n").text());
-}
 void fail_dimension(int64_t dim, int64_t ndim) {
   TORCH_CHECK_INDEX(ndim != 0, "Dimension specified as ", dim, " but tensor has no dimensions");
   TORCH_CHECK_INDEX(false, "Dimension out of range (expected to be in range of [", -ndim, ", ", ndim - 1, "], but got ", dim, ")");

@@ -67,15 +67,15 @@ Torch::Torch() {
 }
 void Torch::find_shortcuts() {
   if (interface().tensor_from_object != nullptr) return;
-  const Object one = python(1), tensor = call(attribute(module, "empty").get(), {one.get()});
-  const Object count_references = attribute(tensor.get(), "_use_count");
+  /* Not made by Python, where a mode may see it. */
+  const Handle handle = empty_tensor(static_cast<int8_t>(c10::kFloat)), copy = copy_handle(handle);
+  const Object capsule = checked(PyCapsule_New(copy, nullptr, nullptr)), tensor = call(from_capsule, {capsule.get()});
+  const Object count_references = attribute(tensor.get(), "_use_count"), second = call(to_capsule, {tensor.get()});
   const auto references = [&] { return PyLong_AsLongLong(call(count_references.get(), {}).get()); };
-  const Object capsule = call(to_capsule, {tensor.get()}), second = call(to_capsule, {tensor.get()});
-  const Handle handle = PyCapsule_GetPointer(capsule.get(), nullptr);
   const long long before = references();
   call(from_capsule, {second.get()});
   keeps_handle = references() == before;
-  if (keeps_handle) delete_handle(PyCapsule_GetPointer(second.get(), nullptr));
+  if (keeps_handle) delete_handle(copy), delete_handle(PyCapsule_GetPointer(second.get(), nullptr));
   for (size_t i = 2; i <= 4 && offset == 0; ++i) { /* both are an at::Tensor, whose only member is its address */
     void* const* member = static_cast<void* const*>(tensor.get()) + i;
     if (*member == *static_cast<void* const*>(handle)) offset = i * sizeof(void*);

@@ -11,25 +11,25 @@ namespace jitload_torch {
  * return 0 or an error, and need no GIL. X(name, parameters...) */
 #define JITLOAD_TORCH_INTERFACE_(X)                                                                                  \
   X(torch_call_dispatcher, const char*, const char*, uint64_t*, uint64_t)                                            \
-  X(torch_get_const_data_ptr, Handle, const void**) X(torch_new_list_reserve_size, size_t, void**)                   \
-  X(torch_list_push_back, void*, uint64_t) X(torch_list_size, void*, size_t*)                                        \
-  X(torch_list_get_item, void*, size_t, uint64_t*) X(torch_delete_list, void*)                                       \
+  X(torch_get_const_data_ptr, Handle, const void**) X(torch_get_mutable_data_ptr, Handle, void**)                    \
+  X(torch_new_list_reserve_size, size_t, void**) X(torch_list_push_back, void*, uint64_t)                            \
+  X(torch_list_size, void*, size_t*) X(torch_list_get_item, void*, size_t, uint64_t*) X(torch_delete_list, void*)    \
   X(torch_new_string_handle, const char*, size_t, void**)                                                            \
   X(torch_parse_device_string, const char*, uint32_t*, int32_t*)                                                     \
   X(torch_parallel_for, int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*)                         \
-  X(torch_set_requires_grad, Handle, bool) X(aoti_torch_get_data_ptr, Handle, void**)                                \
-  X(aoti_torch_get_sizes, Handle, int64_t**) X(aoti_torch_get_strides, Handle, int64_t**)                            \
-  X(aoti_torch_get_dim, Handle, int64_t*) X(aoti_torch_get_numel, Handle, int64_t*)                                  \
-  X(aoti_torch_get_dtype, Handle, int32_t*) X(aoti_torch_get_device_type, Handle, int32_t*)                          \
-  X(aoti_torch_get_device_index, Handle, int32_t*) X(aoti_torch_get_layout, Handle, int32_t*)                        \
-  X(aoti_torch_get_storage_offset, Handle, int64_t*)                                                                 \
+  X(torch_set_requires_grad, Handle, bool) X(aoti_torch_get_sizes, Handle, int64_t**)                                \
+  X(aoti_torch_get_strides, Handle, int64_t**) X(aoti_torch_get_dim, Handle, int64_t*)                               \
+  X(aoti_torch_get_numel, Handle, int64_t*) X(aoti_torch_get_dtype, Handle, int32_t*)                                \
+  X(aoti_torch_get_device_type, Handle, int32_t*) X(aoti_torch_get_device_index, Handle, int32_t*)                   \
+  X(aoti_torch_get_layout, Handle, int32_t*) X(aoti_torch_get_storage_offset, Handle, int64_t*)                      \
   X(aoti_torch_is_contiguous, Handle, bool*) X(aoti_torch_is_defined, Handle, bool*)                                 \
   X(aoti_torch_new_tensor_handle, Handle, Handle*) X(aoti_torch_new_uninitialized_tensor, Handle*)                   \
   X(aoti_torch_delete_tensor_object, Handle)                                                                         \
   X(aoti_torch_create_tensor_from_blob, void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t,            \
     int32_t, int32_t, Handle*)                                                                                       \
   X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)           \
-  X(aoti_torch_item_float64, Handle, double*) X(aoti_torch_item_int64, Handle, int64_t*) X(aoti_torch_item_bool, Handle, bool*)
+  X(aoti_torch_item_float64, Handle, double*) X(aoti_torch_item_int64, Handle, int64_t*)                             \
+  X(aoti_torch_item_bool, Handle, bool*)
 
 struct Interface {
 #define X(name, ...) int32_t (*name)(__VA_ARGS__);
@@ -62,6 +62,7 @@ inline const Interface& interface() {
 /* A function of libtorch_cuda.so, or an error. */
 void* cuda_function(const char* name);
 Handle take_tensor(uint64_t bits); /* a handle of the stack, or NULL for an undefined tensor */
+bool is_observed(const at::Tensor& tensor); /* whether somebody may see which operators are called with it */
 [[noreturn]] void fail_as_torch(const std::exception& error);
 void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
 
@@ -91,14 +92,13 @@ const char* const kLayouts[] = {"strided",    "sparse_coo", "sparse_csr", "_mkld
                                 "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
 const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
 
-/* What is looked up in torch's Python once. The capsules are torch's conversions between tensors and handles, and the modes
- * those of __torch_function__. X(name, path behind torch.) */
+/* What is looked up in torch's Python once. The capsules are torch's conversions between tensors and handles, and
+ * `without_modes` concerns those of __torch_function__. X(name, path behind torch.) */
 #define JITLOAD_TORCH_OBJECTS_(X)                                                                                    \
   X(base_type, "_C.TensorBase") X(tensor_type, "Tensor") X(parameter_type, "nn.Parameter") X(device_type, "device")  \
-  X(find_operator, "_C._get_operation_overload") X(functions, "_C._VariableFunctions")                               \
-  X(to_capsule, "_C._aoti.unsafe_alloc_void_ptr_from_tensor")                                                        \
-  X(from_capsule, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr")                                                 \
-  X(mode_count, "_C._len_torch_function_stack") X(without_modes, "_C.DisableTorchFunction")
+  X(functions, "_C._VariableFunctions") X(to_capsule, "_C._aoti.unsafe_alloc_void_ptr_from_tensor")                  \
+  X(from_capsule, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr") X(without_modes, "_C.DisableTorchFunction")     \
+  X(function_modes, "_C._len_torch_function_stack") X(dispatch_modes, "_C._len_torch_dispatch_stack")
 struct Torch { /* the references are kept */
 #define X(name, path) void* name;
   X(module, "") JITLOAD_TORCH_OBJECTS_(X)

@@ -17,13 +17,25 @@ namespace {
 
 Object keyword_tuple(const char* keywords, size_t* count) {
   std::vector<std::string> names;
-  for (const char *start = keywords, *end; (end = strchr(start, ' ')) != nullptr; start = end + 1) {
-    names.emplace_back(start, end);
-  }
+  for (const char *start = keywords, *end; (end = strchr(start, ' ')) != nullptr; start = end + 1) names.emplace_back(start, end);
   *count = names.size();
   Object tuple = python_tuple(names.size());
   for (size_t i = 0; i < names.size(); ++i) set_item(tuple, i, python(names[i]));
   return tuple;
+}
+bool has_modes(void* count) {
+  const Object modes(PyObject_Vectorcall(count, nullptr, 0, nullptr));
+  return modes.get() == nullptr || PyLong_AsLongLong(modes.get()) != 0;
+}
+bool is_of_subclass(void* object) { /* or an array with such an item */
+  const Torch& torch = torch_module();
+  void* const type = PyObject_Type(object);
+  Py_DecRef(type); /* the object keeps it */
+  size_t size = 0;
+  if (type == &PyTuple_Type) sequence_size(object, &size);
+  while (size-- > 0)
+    if (is_of_subclass(sequence_item(object, size).get())) return true;
+  return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
 }
 
 /* References to arguments in Python. While those for a function of torch live, no `__torch_function__` runs, as in C++. */
@@ -33,12 +45,19 @@ class PythonArguments {
   PythonArguments(const PythonArguments&) = delete;
   ~PythonArguments() {
     for (size_t i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
-    if (guard_.get() != nullptr) leave();
+    if (guard_.get() == nullptr) return;
+    void *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    void* const error[] = {&_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct};
+    const Object exit(PyObject_GetAttrString(guard_.get(), "__exit__"));
+    Object(PyObject_Vectorcall(exit.get(), error, 3, nullptr));
+    PyErr_Restore(type, value, trace);
   }
   void add(Object object) { objects_[count_++] = object.release(); }
   /* Calls a function with the arguments, of which the last have these names. */
   Object call(void* function, size_t name_count, void* names) {
-    if (guard_.get() == nullptr && is_for_torch_ && needs_guard()) {
+    if (is_for_torch_ && guard_.get() == nullptr &&
+        (has_modes(torch_module().function_modes) || std::any_of(objects_, objects_ + count_, is_of_subclass))) {
       guard_ = jitload_torch::call(torch_module().without_modes, {});
       jitload_torch::call(attribute(guard_.get(), "__enter__").get(), {});
     }
@@ -48,30 +67,6 @@ class PythonArguments {
 
  private:
   static constexpr size_t kMost = 64;
-  /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
-  bool needs_guard() const {
-    const Object modes(PyObject_Vectorcall(torch_module().mode_count, nullptr, 0, nullptr));
-    if (modes.get() == nullptr || PyLong_AsLongLong(modes.get()) != 0) return true;
-    return std::any_of(objects_, objects_ + count_, is_of_subclass);
-  }
-  static bool is_of_subclass(void* object) { /* or an array with such an item */
-    const Torch& torch = torch_module();
-    void* const type = PyObject_Type(object);
-    Py_DecRef(type); /* the object keeps it */
-    size_t size = 0;
-    if (type == &PyTuple_Type) sequence_size(object, &size);
-    while (size-- > 0)
-      if (is_of_subclass(sequence_item(object, size).get())) return true;
-    return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
-  }
-  void leave() {
-    void *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    void* const error[] = {&_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct};
-    const Object exit(PyObject_GetAttrString(guard_.get(), "__exit__"));
-    Object(PyObject_Vectorcall(exit.get(), error, 3, nullptr));
-    PyErr_Restore(type, value, trace);
-  }
   size_t count_ = 0;
   bool is_for_torch_;
   void* objects_[kMost];
@@ -113,11 +108,8 @@ void take_python(const char* letters, const Object& object, uint64_t* results) {
       case 'b': results[i] = bits_of<bool>(item); break;
       case 'd': results[i] = bits_of<double>(item); break;
       case 'c': /* an operator in Python returns a dtype's number */
-        if (Caster<c10::ScalarType>::load(item.get(), false, &type)) {
-          results[i] = static_cast<uint64_t>(type);
-          break;
-        }
-        [[fallthrough]];
+        results[i] = Caster<c10::ScalarType>::load(item.get(), false, &type) ? static_cast<uint64_t>(type) : bits_of<int64_t>(item);
+        break;
       case 'i': results[i] = bits_of<int64_t>(item); break;
       case 's': results[i] = reinterpret_cast<uint64_t>(new c10::Scalar(python_value<c10::Scalar>(item))); break;
       default:
@@ -132,8 +124,7 @@ void take_python(const char* letters, const Object& object, uint64_t* results) {
 
 /* The operator itself, as an object of Python. */
 Object find_exact(const Operator& op) {
-  const Object first = python(op.name), second = python(op.overload);
-  const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
+  const Object pair = call_path("torch._C._get_operation_overload", "", op.name, op.overload);
   TORCH_CHECK_NOT_IMPLEMENTED(!is_none(pair.get()), "this torch has no operator ", op.name,
                               *op.overload != '\0' ? "." : "", op.overload);
   return checked(PySequence_GetItem(pair.get(), 0));
@@ -191,7 +182,7 @@ Handle make_tensor(char kind, const Argument* arguments) {
   auto type = static_cast<int32_t>(*dtype), device_type = static_cast<int32_t>(device.type());
   const auto dim = static_cast<int64_t>(sizes.size());
   const auto method = kind == 'e' ? interface().new_empty : interface().new_zeros;
-  static const Handle self = empty_tensor(static_cast<int8_t>(c10::kFloat), nullptr, 0);
+  static const Handle self = empty_tensor(static_cast<int8_t>(c10::kFloat));
   Handle result = nullptr;
   if (kind != 'f') {
     if (method != nullptr) method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
@@ -207,6 +198,23 @@ bool changes_arguments(const Operator& op) {
 
 }  // namespace
 
+bool is_observed(const at::Tensor& tensor) {
+  static bool is_off = false; /* after an error, if torch (2.10 to 2.12) writes errors to its log */
+  if (is_off || tensor.layout() != c10::kStrided) return true;
+  Gil gil;
+  if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().function_modes)) return true;
+  const Object object = python(tensor);
+  if (is_of_subclass(object.get())) return true;
+  static void *const forward_ad = object_at("torch.autograd.forward_ad").release(), *const level = python("_current_level").release();
+  if (PyLong_AsLongLong(Object(PyObject_GetAttr(forward_ad, level)).get()) >= 0) return true; /* it may give tangents gradients */
+  const void* data = nullptr; /* as of a fake tensor and in transforms, where it may be an error */
+  int64_t* sizes = nullptr;   /* an error for a nested tensor */
+  const bool is_plain = interface().aoti_torch_get_sizes(tensor.handle(), &sizes) == 0 &&
+                        interface().torch_get_const_data_ptr(tensor.handle(), &data) == 0;
+  is_off = !is_plain && interface().last_message == nullptr;
+  return data == nullptr;
+}
+
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
   if (op.factory != '\0') {
     results[0] = reinterpret_cast<uint64_t>(make_tensor(op.factory, arguments));
@@ -214,8 +222,11 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
     Gil gil;
     PyErr_Clear(); /* what follows raises the error, too */
   }
-  if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
-    return run_in_python(op, arguments, count, results, false);
+  const bool has_number = std::any_of(arguments, arguments + count, is_scalar);
+  if (op.needs_python || *op.results == 's' || has_number) {
+    /* torch's functions of Python may call another operator, with the number as a tensor. */
+    const bool is_exact = has_number && arguments->code == Code<at::Tensor>::value && is_observed(as<at::Tensor>(*arguments));
+    return run_in_python(op, arguments, count, results, is_exact);
   }
   uint64_t stack[64];
   for (size_t i = 0; i < count; ++i) stack[i] = stack_value(arguments[i].code, arguments[i].value);

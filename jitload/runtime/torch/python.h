@@ -12,7 +12,7 @@
 /* Declarations from CPython's C API that hold for any version of Python, so that one library works with all of them. */
 extern "C" {
 struct PyMethodDef { const char* name; void* function; int flags; const char* doc; };
-extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
+extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct, _Py_EllipsisObject;
 extern char PyDict_Type, PyFloat_Type, PyComplex_Type, PyTuple_Type, PyList_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_UserWarning;
 int Py_IsInitialized(void), PyGILState_Ensure(void), PyGILState_Check(void), PyType_IsSubtype(void*, void*),
@@ -24,7 +24,7 @@ int Py_IsInitialized(void), PyGILState_Ensure(void), PyGILState_Check(void), PyT
 void Py_IncRef(void*), Py_DecRef(void*), PyGILState_Release(int), PyEval_RestoreThread(void*),
     PyErr_Clear(void), PyErr_Fetch(void**, void**, void**), PyErr_Restore(void*, void*, void*),
     PyErr_NormalizeException(void**, void**, void**), PyErr_SetString(void*, const char*);
-void *PyEval_SaveThread(void), *PyObject_Type(void*), *PyObject_GetAttrString(void*, const char*),
+void *PyEval_SaveThread(void), *PyObject_Type(void*), *PyObject_GetAttrString(void*, const char*), *PyObject_GetAttr(void*, void*),
     *PyObject_Vectorcall(void*, void* const*, size_t, void*), *PyObject_Str(void*), *PyObject_Repr(void*),
     *PyImport_ImportModule(const char*), *PyLong_FromLongLong(long long),
     *PyLong_FromUnsignedLongLong(unsigned long long), *PyFloat_FromDouble(double),

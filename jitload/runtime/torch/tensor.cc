@@ -46,8 +46,9 @@ X(int64_t, dim, get_dim, "dim") X(int64_t, numel, get_numel, "numel") X(int8_t, 
 X(int64_t, storage_offset, get_storage_offset, "storage_offset") X(const int64_t*, sizes, get_sizes, "size")
 X(const int64_t*, strides, get_strides, "stride") X(int8_t, layout, get_layout, "layout")
 X(int8_t, device_type, get_device_type, "device") X(int8_t, device_index, get_device_index, "device")
-X(bool, is_contiguous, is_contiguous, "is_contiguous") X(void*, data, get_data_ptr, "data_ptr")
+X(bool, is_contiguous, is_contiguous, "is_contiguous") 
 #undef X
+void* tensor_data(Handle tensor) { return ask<void*>(interface().torch_get_mutable_data_ptr, tensor, "data_ptr"); }
 const void* tensor_const_data(Handle tensor) {
   return ask<const void*>(interface().torch_get_const_data_ptr, tensor, "data_ptr");
 }
@@ -57,17 +58,10 @@ void check_allocated(Handle tensor, const void* data, size_t element_size) {
   TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
               "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
 }
-static std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
-  std::vector<int64_t> strides(sizes.size() + 1, 1);
-  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
-  return strides;
-}
-Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
-  const std::vector<int64_t> strides = contiguous_strides(c10::IntArrayRef(sizes, dim));
+Handle empty_tensor(int8_t scalar_type, int64_t size) {
+  const int64_t stride = 1;
   Handle tensor = nullptr;
-  if (interface().aoti_torch_empty_strided(static_cast<int64_t>(dim), sizes, strides.data(), scalar_type, 0, 0, &tensor) != 0) {
-    fail_torch("memory for a tensor");
-  }
+  if (interface().aoti_torch_empty_strided(size >= 0, &size, &stride, scalar_type, 0, 0, &tensor) != 0) fail_torch("memory for a tensor");
   return tensor;
 }
 
@@ -101,10 +95,6 @@ Device Tensor::device() const {
 bool Tensor::is_same(const Tensor& other) const {
   return python(*this).get() == python(other).get();
 }
-bool Tensor::is_signed() const {
-  const ScalarType type = scalar_type();
-  return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
-}
 TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
 /* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
 static bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
@@ -136,6 +126,7 @@ int64_t Tensor::property(const char* path) const {
   return is_none(value.get()) ? 0 : python_value<int64_t>(value);
 }
 bool Tensor::is_alias_of(const Tensor& other) const {
+  for (const Tensor* const tensor : {this, &other}) call_path(".untyped_storage", "", *tensor); /* throws torch's error */
   return python_value<bool>(call_path("torch._C._is_alias_of", "", *this, other));
 }
 void Tensor::set_data(const Tensor& data) const { call_path("torch.Tensor.data.__set__", "", *this, data); }
@@ -159,19 +150,26 @@ Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
 
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
-indexing::TensorIndex::TensorIndex(const char* text) : make_(1) {
+indexing::TensorIndex::TensorIndex(const char* text) : object_(borrow(&_Py_EllipsisObject)) {
   TORCH_CHECK_VALUE(strcmp(text, "...") == 0, "Expected \"...\" to represent an ellipsis index, but got \"", text, "\"");
 }
-jitload_torch::Object indexing::TensorIndex::to_python() const {
-  switch (make_) {
-    case 0: return none();
-    case 1: return object_at("builtins.Ellipsis");
-    case 2: return python(integer_);
-    case 3: return python(integer_ != 0);
-    case 5: if (tensor_.defined()) return python(tensor_); /* in torch, an undefined tensor is a full slice */
-      [[fallthrough]];
-    default: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
-  }
+indexing::TensorIndex::TensorIndex(const Slice& slice) {
+  Gil gil;
+  object_ = checked(PySlice_New(python(slice.start).get(), python(slice.stop).get(), python(slice.step).get()));
+}
+indexing::TensorIndex::TensorIndex(const Tensor& tensor) : tensor_bits_(tensor.defined() ? 1 : 2) {
+  object_ = tensor.defined() ? python(tensor) : TensorIndex(Slice()).to_python(); /* as in torch */
+}
+/* The number as a tensor with the dtype of `x`, to which torch would convert it, made by no operator. Undefined where an operator
+ * may treat the two differently, for bools, numbers that overflow, and for GPUs, which convert it themselves. */
+static Tensor number_like(const Tensor& x, const Scalar& number, bool is_observable) {
+  if (!x.is_cpu() || number.isBoolean() || !number.is_double()) return {};
+  const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0, is_double = x.scalar_type() == kDouble;
+  if ((!is_double && !(x.scalar_type() == kFloat && fits)) || (!is_observable && is_observed(x))) return {};
+  const Tensor result(empty_tensor(static_cast<int8_t>(x.scalar_type())));
+  if (is_double) *static_cast<double*>(result.data_ptr()) = number.real();
+  else *static_cast<float*>(result.data_ptr()) = static_cast<float>(number.real());
+  return result;
 }
 /* In torch, undefined tensors as indices are full slices only beside a tensor. */
 static void check_indices(ArrayRef<indexing::TensorIndex> indices, const char* name) {
@@ -180,18 +178,21 @@ static void check_indices(ArrayRef<indexing::TensorIndex> indices, const char* n
   for (const indexing::TensorIndex& index : indices) bits |= index.tensor_bits();
   TORCH_CHECK_INDEX(bits != 2, "at least one index must be provided");
 }
+/* Python has another error for x[(0,)] than for x[0], if x has no dimensions. */
+static Object subscript(ArrayRef<indexing::TensorIndex> indices) { return indices.size() == 1 ? python(indices[0]) : python(indices); }
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
   check_indices(indices, "index");
-  return Tensor(call_path(".__getitem__", "", *this, indices));
+  return Tensor(call_path(".__getitem__", "", *this, subscript(indices)));
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
   check_indices(indices, "index_put_");
-  accumulate ? call_path(".index_put_", "", *this, indices, value, true) : call_path(".__setitem__", "", *this, indices, value);
+  accumulate ? call_path(".index_put_", "", *this, indices, value, true) : call_path(".__setitem__", "", *this, subscript(indices), value);
   return *this;
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+  if (const Tensor number = number_like(*this, value, true); number.defined()) return index_put_(indices, number);
   check_indices(indices, "index_put_");
-  return call_path(".__setitem__", "", *this, indices, value), *this;
+  return call_path(".__setitem__", "", *this, subscript(indices), value), *this;
 }
 Tensor Tensor::index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) const {
   return Tensor(call_path(".index_put", "", *this, indices, value, accumulate));
@@ -245,25 +246,9 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-/* The number as a tensor with the dtype of `x`, to which torch would convert it. Undefined where an operator may treat the two
- * differently, for bools, numbers that overflow, and tensors of modes and transforms, and for GPUs, which convert it themselves. */
-static Tensor number_like(const Tensor& x, const Scalar& number) {
-  static bool is_off = interface().full == nullptr; /* or after an error, if torch (2.10 to 2.12) writes errors to its log */
-  const void* data = nullptr;
-  Handle result = nullptr;
-  if (is_off || !x.is_cpu() || number.isBoolean() || !number.is_double() || x.layout() != kStrided) return {};
-  auto dtype = static_cast<int32_t>(x.scalar_type());
-  const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0;
-  if (x.scalar_type() != kDouble && !(x.scalar_type() == kFloat && fits)) return {};
-  if (interface().torch_get_const_data_ptr(x.handle(), &data) != 0) is_off = interface().last_message == nullptr;
-  if (data == nullptr) return {};
-  if (interface().full(nullptr, 0, number.real(), &dtype, nullptr, nullptr, -1, nullptr, &result) == 0) return Tensor(result);
-  Gil gil;
-  return PyErr_Clear(), Tensor();
-}
 #define JITLOAD_TORCH_SHORTCUT_Tensor_(x, symbol, other)
 #define JITLOAD_TORCH_SHORTCUT_Scalar_(x, symbol, number) \
-  if (const Tensor tensor = number_like(x, number); tensor.defined()) return x symbol tensor;
+  if (const Tensor tensor = number_like(x, number, false); tensor.defined()) return x symbol tensor;
 #define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
   Tensor& Tensor::operator symbol(const Other & other) {                                           \
     JITLOAD_TORCH_SHORTCUT_##Other##_(*this, symbol, other)                                        \
@@ -295,57 +280,72 @@ Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
 Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 /* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
 static Tensor filled_like(const Scalar& number, const Tensor& other) {
-  static Operator op{"aten::full_like", "", "fill_value dtype layout device pin_memory memory_format ", "t"};
-  const TensorOptions options;
-  return call<Tensor>(op, other, number, options.dtype_opt(), options.layout_opt(), options.device_opt(),
-                      options.pinned_memory_opt(), options.memory_format_opt());
+  static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
+  const TensorOptions options(MemoryFormat::Preserve);
+  Tensor result = call<Tensor>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
+                               options.pinned_memory_opt(), options.memory_format_opt());
+  static_cast<Tensor&&>(result) = number;
+  return result;
 }
-Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
-Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
-Tensor operator%(const Scalar& a, const Tensor& b) { return filled_like(a, b) % b; }
+#define X(symbol, name, has_alpha)                                                          \
+  Tensor operator symbol(const Scalar& a, const Tensor& b) {                                \
+    static Operator op{name, "Tensor", "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
+    const Tensor result = filled_like(a, b);                                                \
+    return call<void>(op, result, b), result;                                               \
+  }
+X(-, "aten::sub_", true) X(/, "aten::div_", false) X(%, "aten::remainder_", false)
+#undef X
 #define X(symbol, name) Tensor Tensor::operator symbol() const { static Operator op{name, "", "", "t"}; return call<Tensor>(op, *this); }
 X(-, "aten::neg") X(~, "aten::bitwise_not")
 #undef X
 
 // ---- tensors from values and memory ---------------------------------------------------------------------------------
 
-detail::TensorDataContainer::TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim)
-    : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
-  if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
+detail::TensorDataContainer::TensorDataContainer(ScalarType type, const void* values, int64_t count)
+    : type_(type), array_(empty_tensor(static_cast<int8_t>(type), count)) {
+  if (count != 0) memcpy(array_.data_ptr(), values, array_.nbytes());
 }
 detail::TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
-    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), is_checked_(true), sizes_{static_cast<int64_t>(list.size())} {
+    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), sizes_{static_cast<int64_t>(list.size())} {
   const TensorDataContainer& first = *list.begin();
-  TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
-  size_t bytes = elementSize(type_);
-  for (size_t i = 1; i < dim_; ++i) bytes *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
+  size_t count = 1;
+  for (size_t i = 1; i < dim_; ++i) count *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
+  numbers_ = new Scalar[count * list.size()];
   for (const TensorDataContainer& element : list) {
+    TORCH_CHECK(!element.array_.defined(), "TensorDataContainer is already a Tensor type, `fill_tensor` should not be called");
     TORCH_CHECK(IntArrayRef(element.sizes_, element.dim_) == IntArrayRef(first.sizes_, first.dim_),
                 "Expected all sub-lists to have sizes: ", IntArrayRef(first.sizes_, first.dim_),
                 " (e.g. ", "...", "), but got sub-list with sizes: ", IntArrayRef(element.sizes_, element.dim_));
     TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
                 ", but got element of scalar type: ", element.type_);
+    for (size_t i = 0; i < count; ++i) numbers_[count * static_cast<size_t>(&element - &first) + i] = element.numbers_[i];
   }
-  values_ = new char[bytes * list.size() + 1];
-  for (const TensorDataContainer& element : list) memcpy(values_ + bytes * static_cast<size_t>(&element - &first), element.values_, bytes);
 }
 Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool is_plain) const {
-  const IntArrayRef sizes(sizes_, is_plain && dim_ == 0 ? 1 : dim_);
-  Tensor result(empty_tensor(static_cast<int8_t>(type_), sizes.data(), sizes.size()));
-  if (const size_t bytes = result.nbytes()) memcpy(result.data_ptr(), values_, bytes);
   TensorOptions given = options.memory_format({}); /* which both ignore */
   const bool is_usual = type_ == kFloat || type_ == kDouble;
-  if (!is_plain && !options.has_dtype() && (is_usual || type_ == kInt)) given = given.dtype(is_usual ? get_default_dtype() : kLong);
-  bool is_checked = options.has_dtype();
-  const auto* number = reinterpret_cast<const double*>(values_);
-  for (int64_t i = 0; type_ == kDouble && i < result.numel(); ++i) is_checked |= __builtin_fabs(number[i]) > __FLT_MAX__;
-  if (!is_plain && is_checked_ && is_checked && given.has_dtype() && given.dtype() != type_) {
-    const Tensor checked(empty_tensor(static_cast<int8_t>(given.dtype().toScalarType()), sizes.data(), sizes.size()));
-    const Tensor from(call_path(".flatten", "", result)), to(call_path(".view", "", checked, -1));
-    for (int64_t i = 0; i < result.numel(); ++i) to[i] = from[i].item();
-    result = checked;
+  if (!is_plain && !options.has_dtype()) given = given.dtype(is_usual ? get_default_dtype().toScalarType() : type_ == kInt ? kLong : type_);
+  if (array_.defined()) return with_options(array_.convert(given), options);
+  if (!is_plain) return with_options(fill_each(given, IntArrayRef(sizes_, dim_)), options);
+  return with_options(fill_each(TensorOptions(type_), IntArrayRef(sizes_, dim_ != 0 ? dim_ : 1)).convert(given), options);
+}
+/* Calls the operators that torch calls: each number must fit into the dtype, and modes see them. */
+Tensor detail::TensorDataContainer::fill_each(const TensorOptions& options, IntArrayRef sizes) const {
+  static Operator empty{"aten::empty", "memory_format", "dtype layout device pin_memory memory_format ", "t", JITLOAD_TORCH_ABI, false, 'e'};
+  static Operator scalar_tensor{"aten::scalar_tensor", "", "dtype layout device pin_memory ", "t"};
+  const auto make = [&](Operator& op, const auto& first, const OptionalArg<Device>& device, const auto&... format) {
+    return call<Tensor>(op, first, options.dtype_opt(), options.layout_opt(), device, options.pinned_memory_opt(), format...);
+  };
+  if (sizes.empty()) return make(scalar_tensor, numbers_[0], options.device_opt());
+  const Tensor result = make(empty, sizes, Device(kCPU), options.memory_format_opt());
+  switch (is_observed(result) ? kComplexHalf : result.scalar_type()) {
+#define X(T, name, ...) \
+  case ScalarType::name: for (int64_t i = 0; i < result.numel(); ++i) static_cast<T*>(result.data_ptr())[i] = numbers_[i].to<T>(); break;
+    JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+    default: for (int64_t i = 0; i < result.numel(); ++i) Tensor(call_path(".view", "", result, -1))[i] = numbers_[i];
   }
-  return with_options(result.convert(given), options);
+  return result.convert(TensorOptions().device(options.device_opt()));
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
@@ -356,7 +356,8 @@ Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides
     delete static_cast<Owner*>(argument);
     owner.first(memory, owner.second);
   };
-  const std::vector<int64_t> contiguous = contiguous_strides(sizes);
+  std::vector<int64_t> contiguous(sizes.size() + 1, 1);
+  for (size_t i = sizes.size(); i-- > 1;) contiguous[i - 1] = contiguous[i] * (sizes[i] > 1 ? sizes[i] : 1);
   if (strides == nullptr) strides = contiguous.data();
   const auto dim = static_cast<int64_t>(sizes.size());
   const auto type = static_cast<int32_t>(options.dtype().toScalarType());

@@ -87,7 +87,10 @@ struct Comparison {
   template <class A, class B>
   __attribute__((noinline, cold)) Comparison(const char* file, int line, const char* condition, const A& a, const B& b)
       : file(file), line(line), message("Check failed: ", condition, " (", a, " vs. ", b, "). ") {}
-  ~Comparison() noexcept(false) { fail_comparison(file, line, message.text()); }
+  ~Comparison() noexcept(false) {
+    const char* const name = __builtin_strrchr(file, '/');
+    fail(ErrorKind::Error, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message.text(), "\n").text());
+  }
   template <class T>
   Comparison& operator<<(const T& value) {
     append(message, value);

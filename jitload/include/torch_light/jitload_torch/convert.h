@@ -106,12 +106,6 @@ bool load_item(void* sequence, size_t index, bool convert, T* value) {
   const Object item = sequence_item(sequence, index);
   return item.get() != nullptr && Caster<T>::load(item.get(), convert, value);
 }
-template <class T>
-bool load_items(void* object, bool convert, T* values, size_t size) {
-  for (size_t i = 0; i < size; ++i)
-    if (!load_item(object, i, convert, &values[i])) return false;
-  return true;
-}
 template <class T, class F>
 bool load_each(void* sequence, bool convert, const F& add) {
   size_t size = 0;

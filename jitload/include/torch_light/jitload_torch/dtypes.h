@@ -115,19 +115,14 @@ template <class T> struct complex;
   inline C10_HOST_DEVICE T operator op(int a, T b) { return T(static_cast<float>(a)) op b; }                      \
   inline C10_HOST_DEVICE T operator op(T a, int64_t b) { return a op T(static_cast<float>(b)); }                  \
   inline C10_HOST_DEVICE T operator op(int64_t a, T b) { return T(static_cast<float>(a)) op b; }
-#define JITLOAD_TORCH_NUMBER_(T)                                                                                \
-  JITLOAD_TORCH_ARITHMETIC_(T, +)                                                                               \
-  JITLOAD_TORCH_ARITHMETIC_(T, -)                                                                               \
-  JITLOAD_TORCH_ARITHMETIC_(T, *)                                                                               \
-  JITLOAD_TORCH_ARITHMETIC_(T, /)                                                                               \
-  inline C10_HOST_DEVICE T operator-(const T& a) { return -static_cast<float>(a); }
-JITLOAD_TORCH_NUMBER_(Half)
-JITLOAD_TORCH_NUMBER_(BFloat16)
-#undef JITLOAD_TORCH_NUMBER_
+#define X(op) JITLOAD_TORCH_ARITHMETIC_(Half, op) JITLOAD_TORCH_ARITHMETIC_(BFloat16, op)
+X(+) X(-) X(*) X(/)
+#undef X
+inline C10_HOST_DEVICE Half operator-(const Half& a) { return -static_cast<float>(a); }
+inline C10_HOST_DEVICE BFloat16 operator-(const BFloat16& a) { return -static_cast<float>(a); }
 /* As in torch: other comparisons are those of floats. */
 inline C10_HOST_DEVICE bool operator<(BFloat16& a, BFloat16& b) { return static_cast<float>(a) < static_cast<float>(b); }
 inline C10_HOST_DEVICE bool operator>(BFloat16& a, BFloat16& b) { return static_cast<float>(a) > static_cast<float>(b); }
-#undef JITLOAD_TORCH_ARITHMETIC_
 
 }  // namespace c10
 

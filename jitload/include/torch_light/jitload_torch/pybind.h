@@ -25,7 +25,9 @@ struct Slot<c10::ArrayRef<T>> {
     delete[] items;
     items = new T[size + 1]{};
     value = c10::ArrayRef<T>(items, size);
-    return load_items(object, convert, items, size);
+    for (size_t i = 0; i < size; ++i)
+      if (!load_item(object, i, convert, &items[i])) return false;
+    return true;
   }
   c10::ArrayRef<T>& get() { return value; }
   static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }

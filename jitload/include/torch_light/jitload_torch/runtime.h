@@ -74,7 +74,6 @@ class Message {
 /* Which class of Python an error becomes. */
 enum class ErrorKind { Error, IndexError, ValueError, TypeError, NotImplementedError, LinAlgError, AcceleratorError };
 [[noreturn]] void fail(ErrorKind kind, const char* message);
-[[noreturn]] void fail_comparison(const char* file, int line, const char* message);
 [[noreturn]] void fail_cuda(int status, const char* description); /* as torch reports it */
 void warn(const char* file, int line, const char* message);
 
@@ -92,7 +91,7 @@ void check_allocated(Handle tensor, const void* data, size_t element_size); /* a
 [[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
-Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim); /* contiguous, on the CPU */
+Handle empty_tensor(int8_t scalar_type, int64_t size = -1); /* on the CPU, without dimensions or with one; calls no operator */
 
 /* Whether this thread is in a call from Python that has not released the GIL. To ask Python would take longer. */
 extern __thread bool holds_gil;

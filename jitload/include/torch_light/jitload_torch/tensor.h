@@ -51,7 +51,7 @@ class Tensor {
   TypeMeta dtype() const { return scalar_type(); }
   int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
   size_t itemsize() const { return elementSize(scalar_type()); }
-  size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
+  size_t nbytes() const { return is_sparse() ? static_cast<size_t>(property(".nbytes")) : static_cast<size_t>(numel()) * itemsize(); }
   Device device() const;
   int64_t get_device() const { return device().index(); }
 #define X(name, kind) \
@@ -64,7 +64,7 @@ class Tensor {
   bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
-  bool is_signed() const;
+  bool is_signed() const { return !isIntegralType(scalar_type(), true) || (scalar_type() >= kChar && scalar_type() <= kLong); }
   Layout layout() const { return static_cast<Layout>(jitload_torch::tensor_layout(handle_)); }
   TensorOptions options() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
@@ -215,24 +215,23 @@ struct Slice {
 
 class TensorIndex {
  public:
-  TensorIndex(NoneType) : make_(0) {}
-  TensorIndex(const std::nullopt_t&) : make_(0) {}
-  TensorIndex(EllipsisIndexType) : make_(1) {}
+  TensorIndex(NoneType) : object_(jitload_torch::none()) {}
+  TensorIndex(const std::nullopt_t&) : object_(jitload_torch::none()) {}
+  TensorIndex(EllipsisIndexType) : TensorIndex("...") {}
   TensorIndex(const char* text);
-  TensorIndex(long value) : make_(2), integer_(value) {}
-  TensorIndex(long long value) : make_(2), integer_(static_cast<long>(value)) {}
-  TensorIndex(int value) : make_(2), integer_(value) {}
-  TensorIndex(bool value) : make_(3), integer_(value) {}
-  TensorIndex(const Slice& slice) : make_(4), slice_(slice) {}
-  TensorIndex(const Tensor& tensor) : make_(5), tensor_(tensor) {}
-  jitload_torch::Object to_python() const;
-  int tensor_bits() const { return make_ == 5 ? tensor_.defined() ? 1 : 2 : make_ == 3; } /* a bool becomes a tensor, too */
+#define X(T) TensorIndex(T value) : object_(jitload_torch::Caster<T>::to_python(value)), tensor_bits_(__is_same(T, bool)) {}
+  X(long) X(long long) X(int) X(bool)
+#undef X
+  TensorIndex(const Slice& slice);
+  TensorIndex(const Tensor& tensor);
+  TensorIndex(const TensorIndex& other) : object_(other.to_python()), tensor_bits_(other.tensor_bits_) {}
+  void operator=(const TensorIndex& other) { object_ = other.to_python(), tensor_bits_ = other.tensor_bits_; }
+  jitload_torch::Object to_python() const { return jitload_torch::borrow(object_.get()); }
+  int tensor_bits() const { return tensor_bits_; } /* 1 for a tensor or a bool, which becomes one, and 2 for an undefined tensor */
 
  private:
-  int make_;
-  long integer_ = 0;
-  Slice slice_;
-  Tensor tensor_;
+  jitload_torch::Object object_;
+  int tensor_bits_ = 0;
 };
 
 }  // namespace indexing
@@ -267,33 +266,33 @@ JITLOAD_TORCH_FUNCTIONS
 
 namespace detail {
 
-/* What torch::tensor takes: a number, an array, or a braced list of these. */
+/* What torch::tensor takes: a number, an array, or a braced list of numbers or lists. */
 class TensorDataContainer {
  public:
-  TensorDataContainer() : TensorDataContainer(kFloat, nullptr, 0, 1) {}
-#define X(T, name, ...) TensorDataContainer(T value) : TensorDataContainer(k##name, &value, 1, 0) {}
+  TensorDataContainer() : TensorDataContainer(kFloat, nullptr, 0) {}
+#define X(T, name, ...) TensorDataContainer(T value) : type_(k##name), numbers_(new Scalar[1]{value}) {}
   JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
   TensorDataContainer(std::initializer_list<TensorDataContainer> list);
   template <class C, class T = typename C::value_type>
   TensorDataContainer(const C& values)
-      : TensorDataContainer(CppTypeToScalarType<T>::value, ArrayRef<T>(values).data(), static_cast<int64_t>(values.size()), 1) {}
+      : TensorDataContainer(CppTypeToScalarType<T>::value, ArrayRef<T>(values).data(), static_cast<int64_t>(values.size())) {}
 #if defined(_GLIBCXX_VECTOR)
   TensorDataContainer(const std::vector<int>& values) : TensorDataContainer(ArrayRef<int>(values)) {}
 #endif
   TensorDataContainer(const TensorDataContainer&) = delete;
-  ~TensorDataContainer() { delete[] values_; }
+  ~TensorDataContainer() { delete[] numbers_; }
   /* torch::tensor chooses the default dtype and int64 for numbers of C++; at::tensor keeps theirs, and has no 0-dim tensors. */
   Tensor to_tensor(const TensorOptions& options, bool is_plain) const;
 
  private:
-  static constexpr size_t kMaxDim = 16;
-  TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim);
+  TensorDataContainer(ScalarType type, const void* values, int64_t count); /* an array, which becomes a tensor at once */
+  Tensor fill_each(const TensorOptions& options, IntArrayRef sizes) const;
   ScalarType type_;
-  size_t dim_;
-  bool is_checked_ = dim_ == 0; /* each number in braces must fit into the dtype, as in torch */
-  int64_t sizes_[kMaxDim];
-  char* values_; /* all elements, in order */
+  size_t dim_ = 0;
+  int64_t sizes_[64] = {1}; /* torch has no tensors of more dimensions */
+  Scalar* numbers_ = nullptr; /* all numbers of a list, in order */
+  Tensor array_;
 };
 
 }  // namespace detail
