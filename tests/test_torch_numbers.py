@@ -179,6 +179,9 @@ def test_lists_of_numbers_are_fake_in_a_fake_mode(module: ModuleType):
     assert module.list().tolist() == [1, 2]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:FutureWarning"
+)  # torch 2.14 calls it for a tangent
 def test_a_tangent_of_a_product_with_a_number_requires_no_gradient(module: ModuleType):
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.ones(2), torch.ones(2)).requires_grad_()
