@@ -50,6 +50,8 @@ PLANTED = {
         "for (int k = 0; k < 3; ++k) {\n s[k % 2 * 64 + t] = k; //A\n y[t] = s[k % 2 * 64 + (t + 1) % 64]; //B\n"
         " __syncthreads(); }"
     ),
+    "several_memories": "int* p[2] = {x, s}; for (int k = 0; k < 2; ++k)\n p[k][k == 0 ? t : t / 2] = t; //A //B\n",
+    "last_word": "if (t > 61) x[127] = t; //A //B",
     "third_reader": "if (t < 3) y[t] = s[0]; //A\n if (t == 2) s[0] = 1; //B",
 }
 QUIET = {
