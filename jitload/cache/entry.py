@@ -29,7 +29,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -449,17 +449,21 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
         raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
 
 
-def _directories_above(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield a (path, status) pair for each existing directory on a path, and on the path to which its links lead."""
-    parts = [(text, end) for text in dict.fromkeys((path, os.path.realpath(path))) for end in _ends(text)]
-    for directory in dict.fromkeys(text[:end] for text, end in parts):
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            yield directory, os.stat(directory)
-
-
-def _ends(path: str) -> list[int]:
-    """Return where the names of a path end: after its root, before each further slash, and at its end."""
-    return [1, *(number for number, letter in enumerate(path) if number and letter == "/"), len(path)]
+def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
+    """Return a (path, status) pair for each existing directory on a path, and on the path to which its links lead."""
+    directories, end = [("/", os.stat("/"))], 0
+    while end >= 0:
+        end = path.find("/", end + 1)
+        prefix = path[:end] if end > 0 else path
+        try:
+            status = os.lstat(prefix)
+        except OSError:  # the path does not exist, or this user may not search a directory on it
+            break
+        if stat.S_ISLNK(status.st_mode):
+            target = os.path.realpath(path)
+            return [*directories, *(_directories_above(target) if target != path else ())]
+        directories.append((prefix, status))
+    return directories
 
 
 def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:
