@@ -28,7 +28,7 @@ void free_cells(CellMemory* cells) {
 bool allocate_cells(CellMemory* cells, size_t count) {
   free_cells(cells);
   cells->memory = (Cell*)allocate_zeros(count * kWordBytes);
-  cells->word_count = count;
+  if (cells->memory != NULL) cells->word_count = count;
   return cells->memory != NULL;
 }
 

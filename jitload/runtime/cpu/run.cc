@@ -390,6 +390,7 @@ void run_with_pool(Launch* launch) {
 /* Forget the other threads in a child process, which has only the one that forked. */
 void reset_after_fork() {
   pool = Pool();
+  race_launches = 0;
   restart_after_fork();
 }
 
