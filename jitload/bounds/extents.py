@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.execution import SHARED
 from jitload.bounds.ptx import PtxError
-from jitload.bounds.terms import extreme, is_never_negative
+from jitload.bounds.terms import extreme, is_never_negative, without_minima
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import BoundCheck, Parameter
 
@@ -169,8 +169,8 @@ def _is_beyond(access: Access, other: Access) -> bool:
 def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> BoundCheck:
     """Return the check of an access, which has no steps if it is never outside.
 
-    In most calls, the access is inside. Only if it is not, the check finds out whether the numbers fit their registers
-    and whether a thread makes the access.
+    In most calls, a simple bound shows that the access is inside. Only if it does not, the check finds out whether the
+    numbers fit their registers, whether a thread makes the access, and where exactly it is.
     """
     assert access.range is not None
     assert access.exact is not None
@@ -188,9 +188,10 @@ def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> B
         final = (*condition.steps(read), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
     if not is_never_negative(low):
         return BoundCheck(parameter, final)
+    bound = tuple(without_minima(end).steps(read))
     if array is None:
-        return BoundCheck(parameter, (*end.steps(read), Op("SKIP_IF_INSIDE", parameter, len(final)), *final))
+        return BoundCheck(parameter, (*bound, Op("SKIP_IF_INSIDE", parameter, len(final)), *final))
     if limit and is_never_negative(-end + limit):
         return BoundCheck(parameter, ())
     exceeds = [Op("GT", 1, limit)] if limit else [Op("PLANNED", _SHARED_BYTES), Op("GT")]
-    return BoundCheck(parameter, (*end.steps(read), *exceeds, Op("SKIP_IF_NOT", len(final)), *final))
+    return BoundCheck(parameter, (*bound, *exceeds, Op("SKIP_IF_NOT", len(final)), *final))

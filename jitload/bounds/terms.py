@@ -228,6 +228,18 @@ def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynom
     return Polynomial.of(Operation.of(name, [operand // unit for operand in operands])) * unit + constant
 
 
+def without_minima(polynomial: Polynomial) -> Polynomial:
+    """Return a polynomial that takes fewer steps, and is not less if the factors of minima are not negative."""
+    total = Polynomial()
+    for monomial, factor in polynomial.terms.items():
+        minima: dict[str, Polynomial] = {}
+        for symbol in monomial:
+            if factor > 0 and isinstance(symbol, Operation) and symbol.name == "MIN":
+                minima[symbol] = symbol.operands[0]
+        total += Polynomial({monomial: factor}).substitute(minima)
+    return total
+
+
 def is_never_negative(polynomial: Polynomial) -> bool:
     """Return whether a polynomial is known not to be negative, because extents of the grid and the block are not."""
     least = polynomial.terms.get((), 0)
