@@ -50,7 +50,7 @@ def load(arch: str = "cpu", tuned: Any = None, **tune: Any) -> jitload.Module:
 
 
 def arguments(n: int = 1000, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.rand(n, device=device), torch.zeros(n, device=device)
+    return torch.rand(n, device=device) + 0.5, torch.zeros(n, device=device)
 
 
 def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
