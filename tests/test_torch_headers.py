@@ -227,6 +227,18 @@ def test_unknown_macros_are_missing_where_the_log_names_nothing():
 # ---- the C++ library ---------------------------------------------------------------------------------------------
 
 
+def test_names_of_the_standard_library_need_no_include():
+    text = """
+int64_t f(torch::Tensor x) { return int64_t(fmax(1., atan2(0., 1.))) + rand() % 1 + (RAND_MAX > 0) + at::internal::GRAIN_SIZE; }
+int64_t g(torch::Tensor x) { return strlen("four") + std::gcd(4, 6) + static_cast<int64_t>(std::trunc(1.5)); }
+int64_t h(std::tuple<int, int> x) { return std::apply([](auto... i) { return std::max({i...}); }, x); }
+bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1, 2).min() == 1; }
+"""
+    module = jitload.load_inline("names", cpp_sources=text, functions=["f", "g", "h", "i"])
+    x = torch.ones(1)
+    assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
+
+
 @pytest.mark.parametrize("standard", ["-std=c++17", "-std=c++20"])
 def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str):
     text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)

@@ -44,56 +44,55 @@ NVCC_FLAGS = (  # noqa: SIM905  a list of words
 # Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
 # other words that torch's headers make known.
 _SAME_NAMES = (
-    "array atomic chrono complex deque exception filesystem initializer_list list map ostream set string_view thread "
-    "unordered_map unordered_set variant vector"
+    "array atomic chrono complex condition_variable deque exception filesystem initializer_list list map ostream "
+    "queue set span stack string_view thread unordered_map unordered_set variant vector"
 )
-_STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
-    "string": "string to_string stoi stof getline",
-    "optional": "optional nullopt make_optional",
-    "tuple": "tuple make_tuple tie get apply tuple_size tuple_element",
-    "utility": "pair make_pair move forward swap exchange index_sequence make_index_sequence declval",
-    "algorithm": "min max sort clamp fill copy swap find transform any_of all_of for_each fill_n reverse min_element "
-    "max_element count_if stable_sort nth_element lower_bound upper_bound partial_sort",
-    "numeric": "accumulate iota inner_product partial_sum reduce gcd",
-    "functional": "function plus multiplies hash less greater bind ref",
-    "stdexcept": "runtime_error invalid_argument out_of_range logic_error domain_error length_error overflow_error",
-    "iostream": "cout cerr endl cin",
-    "sstream": "ostringstream stringstream istringstream",
-    "iomanip": "setprecision setw",
-    "memory": "unique_ptr shared_ptr make_unique make_shared",
-    "limits": "numeric_limits",
-    "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p "
-    "erf expm1 fma hypot",
-    "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
-    "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
-    "mutex": "mutex lock_guard unique_lock once_flag call_once",
-    "random": "mt19937 normal_distribution uniform_real_distribution random_device",
-    "cstring": "memcpy memset strcmp",
-    "cstdlib": "getenv malloc free abort",
-    "cstdio": "printf",
-    "queue": "queue priority_queue",
-    "fstream": "ofstream ifstream",
-    "bit": "bit_cast",
-}
+
+
+def _table(text: str) -> dict[str, str]:
+    return dict(row.strip().split(": ") for row in text.split(";"))
+
+
+_STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | _table(
+    "string: string to_string stoi stol stoul stoll stof stod getline; optional: optional nullopt make_optional; "
+    "tuple: tuple make_tuple tie get apply tuple_size tuple_element tuple_cat forward_as_tuple ignore; utility: pair "
+    "make_pair move forward swap exchange index_sequence make_index_sequence declval as_const; algorithm: min max "
+    "sort clamp fill copy swap find transform any_of all_of for_each fill_n reverse min_element max_element count_if "
+    "stable_sort nth_element lower_bound upper_bound partial_sort none_of count copy_n copy_if find_if unique remove "
+    "remove_if rotate shuffle generate replace equal minmax minmax_element binary_search is_sorted; numeric: "
+    "accumulate iota inner_product partial_sum reduce gcd lcm adjacent_difference; iterator: distance next prev "
+    "advance back_inserter inserter begin end; map: map multimap; set: set multiset; functional: function plus "
+    "multiplies hash less greater bind ref minus divides equal_to less_equal greater_equal cref; stdexcept: "
+    "runtime_error invalid_argument out_of_range logic_error domain_error length_error overflow_error; iostream: cout "
+    "cerr endl cin flush; sstream: ostringstream stringstream istringstream; iomanip: setprecision setw setfill; ios: "
+    "fixed scientific hex boolalpha; limits: numeric_limits; new: bad_alloc; queue: queue priority_queue; memory: "
+    "unique_ptr shared_ptr make_unique make_shared weak_ptr addressof enable_shared_from_this; cmath: sqrt exp log "
+    "pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p erf expm1 fma hypot "
+    "fmod atan atan2 acos asin tan sinh cosh log10 trunc cbrt copysign lround llround nearbyint rint erfc lgamma "
+    "tgamma signbit remainder; variant: variant visit get_if holds_alternative monostate; type_traits: is_same "
+    "is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral is_floating_point_v "
+    "remove_reference_t true_type false_type remove_const_t is_integral_v is_signed_v is_unsigned_v is_arithmetic_v "
+    "is_void_v is_convertible_v remove_cv_t make_signed_t make_unsigned_t integral_constant void_t decay; mutex: "
+    "mutex lock_guard unique_lock once_flag call_once scoped_lock recursive_mutex; fstream: ofstream ifstream; "
+    "random: mt19937 normal_distribution uniform_real_distribution uniform_int_distribution random_device; cstring: "
+    "memcpy memset strcmp memcmp memmove strlen; cstdlib: getenv malloc free abort rand srand calloc; cstdio: printf "
+    "snprintf; exception: exception exception_ptr current_exception rethrow_exception; bit: bit_cast"
+)
 _ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic THCAtomics CUDAApplyUtils"
-_WORD_HEADERS = {
-    "vector": "TensorList vec CUDAEvent",
-    "optional": "optional nullopt CUDAEvent",
-    **dict.fromkeys(("functional", "memory", "mutex"), "CUDAEvent"),
-    "algorithm": "irange",
-    "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan "
-    "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
-    "cstdio": "printf fprintf snprintf stderr",
-    "cstring": "memcpy memset",
-    "cstdlib": "malloc free exit abort getenv abs uint ushort",
-    "cassert": "assert",
-    "exception": "Error what_without_backtrace value_error type_error index_error",
-    "string": "str",
-    "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
-    "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
-    "cuda_fp16.h": f"half half2 __half __half2 __float2half __half2float __half_raw {_ATOMIC}",
-    "cuda_bf16.h": f"__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 {_ATOMIC}",
-}
+_WORD_HEADERS = _table(
+    "vector: TensorList vec CUDAEvent; optional: optional nullopt CUDAEvent; functional: CUDAEvent; memory: "
+    "CUDAEvent; mutex: CUDAEvent; algorithm: irange; ctime: time clock; cmath: sqrt exp log pow fabs expf logf sqrtf "
+    "powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan isinf floor ceil tanh sin cos roundf rintf floorf "
+    "ceilf erff log1pf fmax fmin fmod atan atan2 acos asin tan sinh cosh exp2 log2 log10 log1p expm1 round trunc "
+    "hypot cbrt erf erfc sinf cosf tanf atan2f fmodf truncf exp2f log2f copysign copysignf lround lrint rint fma "
+    "isfinite signbit lgamma tgamma M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr sprintf stdout "
+    "fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; cstdlib: malloc free exit abort "
+    "getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: assert; exception: Error "
+    "what_without_backtrace value_error type_error index_error; string: str; cfloat: FLT_MAX FLT_MIN FLT_EPSILON "
+    "DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; "
+    f"cuda_fp16.h: half half2 __half __half2 __float2half __half2float __half_raw {_ATOMIC}; cuda_bf16.h: "
+    f"__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 {_ATOMIC}"
+)
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
 _UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")

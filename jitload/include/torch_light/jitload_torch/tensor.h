@@ -370,6 +370,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& funct
 #endif
 }
 
+namespace internal { constexpr int64_t GRAIN_SIZE = 32768; }
 int get_num_threads();
 void set_num_threads(int count);
 TypeMeta get_default_dtype();
