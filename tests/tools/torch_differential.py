@@ -277,11 +277,14 @@ MODES: dict[str, Callable[[Callable[..., T], tuple[T, ...]], Any]] = {
 
 # Calls that differ on purpose: some that torch refuses in a fake mode are accepted, torch::from_blob calls no operator,
 # torch::tensor of a vector has another error in a fake mode, a size of a nested tensor is refused, and parts of sparse
-# tensors cannot be assigned to. Lists of torch::tensor are undefined if a mode does not return views.
+# tensors cannot be assigned to; a list of numbers cannot be sparse, and torch drops the numbers. Messages name the nodes
+# of autograd, which differ. Lists of torch::tensor are undefined if a mode does not return views.
 KNOWN = {
     ("x.index_put_({0}, 5); x", "sparse"),
     ("x.index_put_({Slice()}, x * 2); x", "sparse"),
     ("x.index_put_({x > 0}, -1); x", "nested"),
+    ("x.mul_(x).sub_(1)", "gradient"),
+    *(("torch::tensor({1.5}, x.options())", kind) for kind in ("sparse", "mkldnn")),
     *((body, "nested") for body in ("torch::zeros({x.dim(), x.size(0)})", "x.size(7) + x")),
     *(
         (f"torch::tensor({body})", "dispatch mode")
