@@ -250,6 +250,13 @@ extern "C" __global__ void leader(int* x, int is_synchronized) {
   if (is_synchronized) __syncwarp();
   x[threadIdx.x] = s[threadIdx.x / 32];
 }
+extern "C" __global__ void one_by_one(int* x, int is_global) {
+  __shared__ int count;
+  volatile int* total = is_global ? x : &count;
+  for (int lane = 0; lane < 32; ++lane) {
+    if (threadIdx.x == lane) *total = *total + 1;
+  }
+}
 extern "C" __global__ void locked(int* x) {
   __shared__ volatile int count;
   __shared__ int lock;
@@ -281,5 +288,8 @@ def test_lanes_run_in_step_at_volatile_accesses(options):
     assert torch.equal(x.view(2, 32), start.view(2, 32)[:, 5:6].expand(2, 32))
     mod.locked[1, 64](x)
     assert (x == 64).all()
-    with pytest.raises(RuntimeError, match=r"write to a volatile .*thread \(0, 0, 0\).* reads, in an unknown order.*"):
+    with pytest.raises(RuntimeError, match=r"write to a volatile .*thread \(0, 0, 0\).* accesses, in an unknown order"):
         mod.leader[1, 64](x, 0)
+    for is_global in (0, 1):
+        with pytest.raises(RuntimeError, match="write to a volatile variable"):
+            mod.one_by_one[1, 32](x, is_global)

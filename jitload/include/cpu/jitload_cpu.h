@@ -169,6 +169,9 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
 /* The compiler calls this function in every basic block. After a number of calls, another thread of the block gets its
  * turn, so that a loop may wait for what another thread writes. */
 extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline, used)) void __sanitizer_cov_trace_pc() {
+#if defined(JITLOAD_CPU_STEPS) || defined(__SANITIZE_THREAD__)
+  jitload_cpu_path(jitload_cpu_current_worker, __builtin_return_address(0));
+#endif
   const int __jitload_left = __jitload_countdown - 1;
   __JITLOAD_SET_COUNTDOWN(__jitload_left);
   if (__jitload_left <= 0) __jitload_yield();

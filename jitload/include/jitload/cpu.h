@@ -78,6 +78,9 @@ void jitload_cpu_store(void* variable, uint32_t value);
  * `code` is the access's place in the code. */
 void jitload_cpu_step(struct jitload_cpu_worker* worker, const void* address, int is_write, const void* code);
 
+/* Note that this thread runs a basic block of a kernel with such variables. `code` is its address. */
+void jitload_cpu_path(struct jitload_cpu_worker* worker, const void* code);
+
 /* Note an atomic operation of this thread, which may order it with other lanes. */
 void jitload_cpu_atomic(struct jitload_cpu_worker* worker);
 

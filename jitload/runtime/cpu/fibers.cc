@@ -411,10 +411,16 @@ extern "C" void jitload_cpu_step(Worker* worker, const void* address, int is_wri
   if (contains({stacks, stacks + worker->capacity * kStack}, (uintptr_t)address)) return;
   Steps* steps = worker->steps == NULL ? begin_steps(worker) : worker->steps;
   const bool is_shared = contains(steps->shared, (uintptr_t)address);
-  const uint32_t step = is_shared ? add_step(worker, code) : 0;
+  const uint32_t step = add_step(worker, code);
   worker->idle = 0;
   switch_to(worker, worker->current->next);
-  if (is_shared) check_step(worker, (uintptr_t)address, is_write, step, code);
+  check_step(worker, (uintptr_t)address, is_write, is_shared, step, code);
+}
+
+extern "C" void jitload_cpu_path(Worker* worker, const void* code) {
+  if (worker == NULL || !worker->is_in_fibers) return;
+  if (worker->steps == NULL) begin_steps(worker);
+  add_to_path(worker, code);
 }
 
 extern "C" void jitload_cpu_atomic(Worker* worker) {
