@@ -140,6 +140,10 @@ std::string number(torch::Tensor x, std::string type) {
   return type == "-" ? c10::str(-value) : c10::str(value);
 }
 torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
+torch::Tensor fail_undefined_with_number(int64_t number) {
+  torch::Tensor x;
+  return number == 0 ? x + 1 : number == 1 ? 2 - x : number == 2 ? x *= 2 : number == 3 ? x.clamp(0) : at::full_like(x, 1);
+}
 """
 RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 FUNCTIONS = re.findall(r"^(?:[\w:<>, ]+>|\w[\w:]*) (\w+)\(", TEXT, re.MULTILINE)
@@ -413,5 +417,8 @@ def test_gradients_and_undefined_tensors(module: ModuleType):
     assert torch.equal(module.undefined(x)[0], torch.nn.functional.layer_norm(x, [3]))
     with pytest.raises(RuntimeError):
         module.fail_undefined(x)
+    for number in range(5):
+        with pytest.raises(RuntimeError, match="undefined Tensor"):
+            module.fail_undefined_with_number(number)
     with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(3x3 and 7x7\)"):
         module.fail_in_operator(torch.ones(3, 3))

@@ -200,7 +200,7 @@ bool changes_arguments(const Operator& op) {
 
 bool is_observed(const at::Tensor& tensor) {
   static bool is_off = false; /* after an error, if torch (2.10 to 2.12) writes errors to its log */
-  if (is_off || tensor.layout() != c10::kStrided) return true;
+  if (is_off || !tensor.defined() || tensor.layout() != c10::kStrided) return true;
   Gil gil;
   if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().function_modes)) return true;
   const Object object = python(tensor);
