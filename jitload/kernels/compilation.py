@@ -175,6 +175,7 @@ class _Compilation:
         self._shadowed = reading.quoted_files(STAND_INS)
         # A header that asks whether NVRTC compiles it needs no macros of nvcc.
         self._headers = [text for text in reading.header_texts if "__CUDACC_RTC__" not in text]
+        self._directives = leading_directives(source.pieces[0][1]) if source.precompiles else ""
         self.layouts = layout_queries(reading, source.kernels, source.exports, is_nvrtc=True)
         self._source = source
         self._arch = arch
@@ -193,8 +194,7 @@ class _Compilation:
     def _job(self) -> NvrtcJob:
         """The run of NVRTC, without what differs from run to run."""
         source = self._source
-        directives = leading_directives(source.pieces[0][1]) if source.precompiles else ""
-        files = source.reading.files(nvrtc_include_dirs(self._toolchain)) if directives else ()
+        files = source.reading.files(nvrtc_include_dirs(self._toolchain)) if self._directives else ()
         states = (find_file_state(path) or f"{path}" for path in files)
         return NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
@@ -204,7 +204,7 @@ class _Compilation:
             headers=tuple((header.name, text) for header, text in source.header_texts),
             declared=declarations_for_texts((*source.piece_texts, *source.option_lines, *self._headers)),
             is_isolated=source.is_isolated,
-            directives=directives,
+            directives=self._directives,
             header_state="\n".join((f"{self._toolchain.identity}", *states)),
         )
 
