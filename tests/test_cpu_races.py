@@ -208,6 +208,16 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
         mod.reads[2, 64](x, x)
 
 
+def test_every_one_of_many_tensors_is_watched():
+    count = 200
+    parameters = ", ".join(f"int* x{i}" for i in range(count))
+    writes = " ".join(f"x{i}[threadIdx.x{' % 8' if i == count - 1 else ''}] = 1;" for i in range(count))
+    text = f'extern "C" __global__ void many({parameters}) {{ {writes} }}'
+    mod = jitload.load_inline("many", cuda_sources=text, arch="cpu", sanitize="race", gpu_check=False)
+    with pytest.raises(RuntimeError, match=f"a race: a write of 4 bytes at byte 0 of 'x{count - 1}'"):
+        mod.many[1, 64](*(torch.zeros(64, dtype=torch.int32) for _ in range(count)))
+
+
 def test_an_access_outside_a_tensor_is_found_too(mod):
     with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 256 of 'y', which has 256 bytes"):
         mod.reads[2, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(64, dtype=torch.int32))

@@ -55,12 +55,29 @@ void watch_memory(Races* races, Memory memory) {
     races->watched[i] = races->watched[--races->count];
     i = -1;
   }
-  if (races->count < kMostWatched) races->watched[races->count++].memory = memory;
+  races->watched[races->count++].memory = memory;
+}
+
+void free_watched(Races* races) {
+  if (races->watched != NULL) munmap(races->watched, (size_t)races->capacity * sizeof(Watched));
+  races->watched = NULL;
+  races->capacity = 0;
+}
+
+/* Make room for `count` ranges; return whether there is enough memory. */
+bool allocate_watched(Races* races, int count) {
+  races->count = 0;
+  if (count <= races->capacity) return true;
+  free_watched(races);
+  races->watched = (Watched*)allocate_zeros((size_t)count * sizeof(Watched));
+  if (races->watched != NULL) races->capacity = count;
+  return races->watched != NULL;
 }
 
 void free_races(Races* races) {
   if (races == NULL) return;
   free_cells(&races->cells);
+  free_watched(races);
   munmap(races, sizeof *races);
 }
 
@@ -82,7 +99,7 @@ Races* watch_races(const Launch* launch) {
   __atomic_add_fetch(&race_launches, 1, __ATOMIC_RELAXED);
   races->next_step += kStepsAtOnce; /* so that the first one is not 0 */
   races->first_step = races->next_step;
-  races->count = 0;
+  if (!allocate_watched(races, call->tensor_count + own_memory.segment_count)) return forget_races(races), (Races*)NULL;
   for (int i = 0; i < call->tensor_count; ++i) watch_memory(races, {call->tensors[i].begin, call->tensors[i].end});
   for (int i = 0; i < own_memory.segment_count; ++i) watch_memory(races, own_memory.segments[i]);
   size_t count = 0;

@@ -64,7 +64,6 @@ struct Watched {
   bool is_shared;
 };
 
-constexpr int kMostWatched = 96;
 constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kRecent = 1024;
 
@@ -74,7 +73,8 @@ struct Races {
   uint64_t first_step;
   CellMemory cells;
   int count;
-  Watched watched[kMostWatched];
+  int capacity;
+  Watched* watched;
   uint32_t step_blocks[kLastStep];  /* the block of each step of the launch */
   uint32_t atomic_steps[kLastStep]; /* when a thread of each block last did an atomic */
 };
