@@ -100,7 +100,9 @@ def test_no_nvrtc_is_needed(cubin, monkeypatch, tmp_path):
 def test_keywords_that_need_source_are_refused(cubin, tmp_path):
     with pytest.raises(JitLoadError, match="the architecture is that of the cubins"):
         load(cubin, {"scale": SCALE}, sanitize="address")
-    for name, value in {"debug": True, "kind": "device"}.items():
+    flags = {"extra_cflags": ["-Iinclude"], "extra_cuda_cflags": ["-DN=4"], "extra_ldflags": ["-lm"]}
+    switches = {"debug": True, "kind": "device", "fast_compile": True, "extra_include_paths": tmp_path}
+    for name, value in {**flags, **switches}.items():
         with pytest.raises(JitLoadError, match=f"{name}= is for sources, but cubins are compiled already"):
             load(cubin, {"scale": SCALE}, **{name: value})
     (tmp_path / "rows.json").write_text('{"jitload": "tuned", "version": 1, "functions": {}}')

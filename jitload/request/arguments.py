@@ -32,6 +32,7 @@ SANITIZERS = ("address", "undefined", "race")
 
 # ---- compiler options ------------------------------------------------------------------------------------------
 
+FAST_COMPILE = "--Ofast-compile=mid"
 OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths")
 
 
@@ -69,7 +70,7 @@ def read_options(  # noqa: PLR0913  the options of a call
     cuda = read_flags(extra_cuda_cflags, "extra_cuda_cflags")
     check_flags(fast_compile=fast_compile)
     if fast_compile and not any(re.match("-Ofc|--Ofast-compile", option) for option in cuda):
-        cuda = (*cuda, "--Ofast-compile=mid")  # with `max`, ptxas does not contract a * b + c
+        cuda = (*cuda, FAST_COMPILE)  # with `max`, ptxas does not contract a * b + c
     link = read_flags(extra_ldflags, "extra_ldflags")
     return Options(host, host_dirs, cuda, link, read_paths(extra_include_paths, "extra_include_paths"))
 

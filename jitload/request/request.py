@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
+    FAST_COMPILE,
     NO_INSTRUMENTATION,
     Call,
     Instrumentation,
@@ -316,8 +317,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
                 Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
             )
         )
-    if argument := "debug" if call.instrumentation.is_debug else "kind" if call.kind else "":
-        raise JitLoadError(Words(Argument(argument), " is for sources, but cubins are compiled already"))
+    _check_has_no_source_arguments(call)
     functions = _kernels(call._replace(exports=read_functions(call.functions)))
     if name := next((name for name, launch in functions or () if launch.bounds), None):
         hint = "The bounds are worked out from the source of the kernel: pass the source, or leave bounds= out."
@@ -333,6 +333,21 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         settings=settings,
         cubins=read_labelled_cubins(call.sources.cubins),
     )
+
+
+def _check_has_no_source_arguments(call: Call) -> None:
+    options = call.options
+    values = {
+        "debug": call.instrumentation.is_debug,
+        "kind": call.kind,
+        "fast_compile": FAST_COMPILE in options.cuda,
+        "extra_cuda_cflags": options.cuda,
+        "extra_cflags": options.host or options.host_dirs,
+        "extra_ldflags": options.link,
+        "extra_include_paths": options.include_dirs,
+    }
+    if name := next((name for name, value in values.items() if value), None):
+        raise JitLoadError(Words(Argument(name), " is for sources, but cubins are compiled already"))
 
 
 def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
