@@ -96,6 +96,20 @@ def test_the_decorator_leaves_configurations_out(monkeypatch):
     assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
 
 
+def test_the_decorator_builds_the_best_configurations_of_its_model(monkeypatch, caplog):
+    monkeypatch.setattr(tuned_add, "perf_model", lambda *, n, BLOCK, **_: abs(BLOCK - n))
+    monkeypatch.setattr(tuned_add, "configs_top_k", 1)
+    example = torch.empty(64, device="meta")
+    words = {"variants": "all", "grid": GRID, "arch": ARCH}
+    for n, block in ((512, 512), (1024, 1024)):
+        mod = jitload.load_triton("p", tuned_add, example, example, example, n=n, **words)
+        assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == block
+        assert mod.tuned_add._jitload_facts["triton"]["variants"] == ["tuned_add"]
+    assert not caplog.messages
+    load()
+    assert caplog.messages == ["tuned_add: prune_configs_by is not used, because there are no example arguments"]
+
+
 def test_the_decorator_may_repeat_a_configuration(monkeypatch):
     monkeypatch.setattr(tuned_add, "configs", [*tuned_add.configs, tuned_add.configs[0]])
     assert len(load().tuned_add._jitload_facts["triton"]["variants"]) == len(tuned_add.configs) - 1
@@ -107,7 +121,7 @@ def test_the_decorator_may_read_arguments_as_keywords(monkeypatch):
     words = {"variants": "all", "grid": GRID, "arch": ARCH}
     mod = jitload.load_triton("p", tuned_add, example, example, example, n=1, **words)
     assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
-    with pytest.raises(JitLoadError, match="kernel 'tuned_add': its early_config_prune failed: KeyError\\('n'\\)"):
+    with pytest.raises(JitLoadError, match="kernel 'tuned_add': its prune_configs_by failed: KeyError\\('n'\\)"):
         jitload.load_triton("p", tuned_add, example, example, example, 1, **words)
 
 

@@ -25,10 +25,10 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         best_config: The configuration that tuning chose, or else the only configuration, or else None.
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
         keys: The parameters by whose values `@triton.autotune` chooses.
-        prune: The function with which `@triton.autotune` leaves configurations out, or None.
+        autotuner: What `@triton.autotune` made of the kernel, or None.
     """
 
-    __slots__ = ("best_config", "compiled", "configs", "function", "heuristics", "keys", "prune")
+    __slots__ = ("autotuner", "best_config", "compiled", "configs", "function", "heuristics", "keys")
 
     def __init__(  # noqa: PLR0913  one for each attribute
         self,
@@ -39,7 +39,7 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         best_config: Any = None,
         compiled: Any = None,
         keys: tuple[str, ...] = (),
-        prune: Any = None,
+        autotuner: Any = None,
     ) -> None:
         self.function = function
         self.heuristics = heuristics
@@ -47,7 +47,7 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         self.best_config = best_config
         self.compiled = compiled
         self.keys = keys
-        self.prune = prune
+        self.autotuner = autotuner
 
     @property
     def name(self) -> str:
@@ -127,12 +127,11 @@ def read_kernel(kernel: Any) -> TritonKernel:
         return TritonKernel(_function_of(kernel), {}, compiled=kernel)
     heuristics: dict[str, Any] = {}
     configs: tuple[Any, ...] = ()
-    best_config = prune = None
+    best_config = autotuner = None
     keys: tuple[str, ...] = ()
     while not _has_base(kernel, "JITFunction"):
         if _has_base(kernel, "Autotuner"):
-            configs = tuple(kernel.configs)
-            keys, prune = tuple(getattr(kernel, "keys", ())), getattr(kernel, "early_config_prune", None)
+            autotuner, configs, keys = kernel, tuple(kernel.configs), tuple(getattr(kernel, "keys", ()))
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif _has_base(kernel, "Heuristics"):
             # Triton runs the outer functions first, and lets an inner one replace the value of an outer one.
@@ -153,7 +152,7 @@ def read_kernel(kernel: Any) -> TritonKernel:
             f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch. A "
             "library cannot run it: do its work before the call, and pass the kernel without it"
         )
-    return TritonKernel(kernel, heuristics, configs, best_config=best_config, keys=keys, prune=prune)
+    return TritonKernel(kernel, heuristics, configs, best_config=best_config, keys=keys, autotuner=autotuner)
 
 
 def import_name(kernel: Any) -> str:

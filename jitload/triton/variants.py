@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +13,8 @@ from jitload.request.tune import Values
 from jitload.signature.exports import make_unique_name
 from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, example_arguments, show_values
 from jitload.triton.plan import Plan
+
+_logger = logging.getLogger(__name__)
 
 
 def specs_of_variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec, Values]]:
@@ -61,14 +65,7 @@ def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
                 f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
                 "list them, variants=[{'BLOCK': 512}, …]"
             )
-        arguments = example_arguments(kernel, spec)
-        if kernel.prune is None or not arguments:
-            return list(kernel.configs)
-        try:  # Triton, too, passes all arguments that the caller named as keywords
-            pruned = kernel.prune(list(kernel.configs), arguments, **spec.named_args, **spec.constexprs, **spec.options)
-        except Exception as error:
-            raise JitLoadError(f"kernel {kernel.name!r}: its early_config_prune failed: {error!r}") from error
-        return list(pruned) or list(kernel.configs)[:1]
+        return _pruned_configs(kernel, spec)
     if isinstance(variants, str | Mapping) or not isinstance(variants, Sequence):
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
     if not variants:
@@ -80,6 +77,21 @@ def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
                 f"got {type(row).__name__}"
             )
     return list(variants)
+
+
+def _pruned_configs(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
+    """Return the configurations without those that `prune_configs_by` of the decorator leaves out."""
+    autotuner = copy.copy(kernel.autotuner)
+    if not (getattr(autotuner, "early_config_prune", None) or getattr(autotuner, "perf_model", None)):
+        return list(kernel.configs)
+    if not example_arguments(kernel, spec):
+        _logger.warning("%s: prune_configs_by is not used, because there are no example arguments", kernel.name)
+        return list(kernel.configs)
+    autotuner.nargs = dict(zip([param.name for param in kernel.params], spec.args, strict=False))
+    try:
+        return list(autotuner.prune_configs({**spec.named_args, **spec.constexprs, **spec.options}))
+    except Exception as error:
+        raise JitLoadError(f"kernel {kernel.name!r}: its prune_configs_by failed: {error!r}") from error
 
 
 def _check_used(kernel: TritonKernel, spec: CompileSpec, row_values: Sequence[Mapping[str, Any]]) -> None:
