@@ -52,6 +52,7 @@ _OPTIONS = {
     "extra_include_paths": "--include ",
     "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
     "instantiation": "--launch '{0}: kernel={1}<…>'",
+    "kernel name": "name the kernel itself with --launch 'f: kernel=…'",
     "launch": "--launch '{0}: kernel={1}'",
     "no source": "the cell is empty",
 }

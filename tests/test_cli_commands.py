@@ -170,6 +170,14 @@ def test_a_source_without_kernels_is_named(source, capsys):
     assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
 
 
+def test_an_instantiation_as_the_name_of_a_function(source, capsys):
+    source.write_text("template <class T> __global__ void k(T* x) {}\ntemplate __global__ void k<int>(int*);")
+    _, _, err = run(capsys, "compile", source, "--arch", ARCH, "--functions", "k<int>")
+    assert "leave out its namespace and its template arguments.\n" in err
+    assert "Launch" not in err
+    assert run(capsys, "compile", source, "--arch", ARCH, "--functions", "k")[0] == 0
+
+
 def test_host_functions_are_compiled_and_listed(source, capsys):
     Path("host.cpp").write_text("int twice(int* x) { return 2 * x[0]; }")
     returned, _, err = run(capsys, "compile", "host.cpp")

@@ -374,7 +374,7 @@ GPU_ONLY = {
         K + "#if !defined(__CUDA_ARCH__)\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n}",
         r"write #if !defined\(__CUDA_ARCH__\) && !defined\(JITLOAD_CPU\)",
     ),
-    "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: a branch for some values"),
+    "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", r"&& !defined\(JITLOAD_CPU\) to leave it out"),
     "an empty else": (
         K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
         "m.cu:2: GPU only: a branch for some values",
@@ -421,6 +421,7 @@ PORTABLE = {
     "for no GPU": "x[0] = 2;\n#ifdef __CUDA_ARCH__\n#if __CUDA_ARCH__ < 200\n#error old\n#endif\n#endif\n",
     "an else for old GPUs": "x[0] = 2;\n#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ > 599\n#else\n x[0] = 1;\n#endif",
     "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
+    "not for the CPU": "x[0] = 2;\n#if __CUDA_ARCH__ >= 800 && !defined(JITLOAD_CPU)\n x[0] = 1;\n#endif\n",
     "a branch for the CPU": "#ifdef JITLOAD_CPU\n x[0] = 2;\n#elif __CUDA_ARCH__ >= 900\n x[0] = 1;\n#endif\n",
     "off": "x[0] = 2;\n#if 0\n#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n#endif\n",
     "a barrier for the compiler": 'x[0] = 2; asm volatile("" ::: "memory");',

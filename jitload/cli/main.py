@@ -29,6 +29,7 @@ _OPTIONS = {
     "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
     "inline": "",
     "instantiation": "add `template __global__ void {1}<float>(…);`",
+    "kernel name": "leave out its namespace and its template arguments",
     "load functions": "`jitload compile --functions`",
     "load_inline()": "`jitload compile`",
     "no source": "the files are empty",

@@ -431,7 +431,10 @@ def _lost_branch(conditional: Conditional) -> str:
     if cpu_branch is None:  # another macro decides
         cpu_branch = -1 if conditional.conditions[-1].name != "else" else len(conditional.sizes) - 1
     if "__CUDA_ARCH" in text and (cpu_branch < 0 or not conditional.sizes[cpu_branch]):
-        return f"a branch for some values of __CUDA_ARCH__ has no alternative for the CPU; write {_PORTABLE}"
+        return (
+            "a branch for some values of __CUDA_ARCH__ has no alternative for the CPU; write "
+            "|| defined(JITLOAD_CPU) to compile it, && !defined(JITLOAD_CPU) to leave it out, or an #else with code"
+        )
     macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC(?!_VER)\w*|__NVCC__)", text)
     if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
         return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
