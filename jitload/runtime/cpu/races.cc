@@ -112,6 +112,10 @@ Races* watch_races(const Launch* launch) {
     const Memory memory = races->watched[i].memory;
     count -= count_words(memory);
     races->watched[i] = make_watched(memory, &races->cells, count, races->first_step * Access::kStep, false);
+    for (int k = 0; k < call->tensor_count; ++k) {
+      const jitload_cpu_region* tensor = &call->tensors[k];
+      races->watched[i].has_gaps |= tensor->element_bytes != 0 && contains(memory, tensor->begin);
+    }
   }
   return races;
 }
@@ -152,7 +156,7 @@ const Watched* find_watched(Order* order, uintptr_t begin, size_t size, const vo
     const Watched* next = i < 3 ? &order->shared[i] : &order->races->watched[i - 3];
     if (contains(next->memory, begin, size)) watched = next;
   }
-  if (watched != NULL && watched->memory.end - watched->memory.begin >= kMostSize) *recent = watched;
+  if (watched != NULL && !watched->has_gaps && watched->last_word + 4 >= kMostSize) *recent = watched;
   return watched;
 }
 
@@ -351,9 +355,8 @@ __attribute__((noinline)) void watch_access(const void* memory, size_t size, Kin
   if (order->now == 0 || size == 0 || is_of_threads(worker, begin, size)) return;
   const bool is_atomic = kind == kAtomic || kind == kAtomicRead, is_write = kind == kWrite || kind == kAtomic;
   const Watched* watched = find_watched(order, begin, size, code);
-  if (watched == NULL) {
-    check(memory, size, is_write, code);
-  } else {
+  if (watched == NULL || watched->has_gaps) check(memory, size, is_write, code);
+  if (watched != NULL) {
     watch_words({worker, order, watched, make_access(order, is_atomic, code), is_write}, begin, begin + size);
   }
   if (is_atomic) order_atomic(worker, worker->current->number);

@@ -62,6 +62,7 @@ struct Watched {
   Cells bytes;
   uint64_t fresh; /* lesser accesses are ordered before what is done now */
   bool is_shared;
+  bool has_gaps; /* between the elements of a tensor, which must not be accessed */
 };
 
 constexpr uint32_t kMostThreads = 1024;
