@@ -278,7 +278,7 @@ def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
     assert (code, report["works"]) == (1, False)
     assert "/no/compiler" in missing["C++ compiler"]
     assert "/no/nvrtc" in missing["NVRTC"]
-    assert "JITLOAD_CUTLASS=/no/cutlass: there is no include/cutlass" in missing["CUTLASS"]
+    assert "JITLOAD_CUTLASS=/no/cutlass: this directory has no include/cutlass" in missing["CUTLASS"]
     assert "no NVIDIA driver" in missing["driver"]
     assert "kernel on the CPU" in missing
 

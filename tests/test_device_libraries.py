@@ -59,8 +59,8 @@ def test_the_user_chooses_another_cutlass(wheels, monkeypatch):
     assert constant(KERNEL, extra_include_paths=[wheels / "cutlass_library/source/include"]) == 4
     monkeypatch.setenv("JITLOAD_CUTLASS", str(wheels / "mine"))
     assert constant(KERNEL) == 14
-    monkeypatch.setenv("JITLOAD_CUTLASS", str(wheels))
-    with pytest.raises(ToolchainError, match="there is no include/cutlass"):
+    monkeypatch.setenv("JITLOAD_CUTLASS", str(wheels))  # which has no headers
+    with pytest.raises(ToolchainError, match="this directory has no include/cutlass"):
         constant(KERNEL)
 
 

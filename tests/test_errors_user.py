@@ -257,7 +257,8 @@ def test_a_home_that_nobody_knows_is_named(monkeypatch, variable):
 def test_an_option_that_nvrtc_does_not_know():
     assert message(CompileError, ADD, extra_cuda_cflags=["--bogus"]) == (
         "NVRTC could not compile 'm.cu' for sm_90a\nnvrtc: error: unrecognized option --bogus found\n"
-        "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
+        "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option from "
+        "extra_cuda_cflags."
     )
 
 

@@ -116,11 +116,9 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
 
     def cutlass() -> str:
         root = find_cutlass(settings.cutlass)
-        assert root is not None
-        return f"{'.'.join(map(str, cutlass_version(root))) or 'unknown version'}, {root}"
+        return f"{'.'.join(map(str, cutlass_version(root)))}, {root}" if root else "not installed"
 
-    if settings.cutlass or find_cutlass():
-        yield _check("CUTLASS", cutlass)
+    yield _check("CUTLASS", cutlass)
     yield _check("driver", _describe_driver)
 
 

@@ -24,7 +24,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
-from jitload.request.tma import DTYPES, MAX_RANK, MODES, TmaNumbers
+from jitload.request.tma import map_members
 from jitload.request.tune import Choice, Table, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
@@ -320,25 +320,11 @@ def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeE
 
 
 def map_structures(export: Export) -> Iterator[Struct]:
-    """Yield the structure of each tensor map of an export.
-
-    Raises:
-        LaunchSpecError: A `Tma` does not fit the kernel, or exceeds a limit of the driver.
-    """
+    """Yield the structure of each tensor map of an export."""
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     for name, tma in export.launch.tensor_maps:
         tensor = numbers[tma.tensor]
         dtype = export.kernel.parameters[tensor].dtype
         assert dtype is not None
-        size = ELEMENT_TYPES[dtype].size
-        indexes = {"param": numbers.get(name, tensor), "tensor": tensor, "rank": tma.rank}
-        elements = {"type": DTYPES[dtype], "element_bytes": size}
-        modes = {field.removeprefix("l2_"): values[getattr(tma, field)] for field, values in MODES.items()}
-        checked = TmaNumbers(tma, dtype, size, export.name, name)
-        extents = {field: padded(values) for field, values in checked.extents.items()}
-        yield Struct("tensor_map", {**indexes, **elements, **modes, **extents, **checked.numbers})
-
-
-def padded(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return extents with zeros for the axes that the tensor does not have."""
-    return (*extents, *(0,) * (MAX_RANK - len(extents)))
+        members = map_members(tma, dtype, ELEMENT_TYPES[dtype].size, export.name)
+        yield Struct("tensor_map", {"param": numbers.get(name, tensor), "tensor": tensor, **members})

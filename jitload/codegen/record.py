@@ -36,8 +36,8 @@ STRUCTURES = {
     "assumption": "param:i kind:i value:q",
     "binding": "param:H part:B axis:B descriptor:H",
     "descriptor_spec": "param:i block:5I map:p",
-    "tensor_map": "param:i tensor:i rank:i type:i interleave:i swizzle:i promotion:i fill:i element_bytes:i is_fp4:i "
-    "box:5I steps:5I lower:5i upper:5i channels:I pixels:I cache:p",
+    "tensor_map": "param:i tensor:i rank:i type:i swizzle:i promotion:i fill:i element_bytes:i is_fp4:i "
+    "box:5I lower:5i upper:5i is_im2col:i cache:p",
 }
 
 KINDS = {name: number for number, name in enumerate(("pointer", "int", "uint", "float", "bool", "struct", "stream"))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -38,11 +37,6 @@ class NvrtcJob(NamedTuple):
     is_isolated: bool = False
     directives: str = ""
     header_state: str = ""
-
-    @property
-    def path(self) -> str:
-        """The path that NVRTC gets for the source."""
-        return os.path.join(self.directory, self.name.lstrip("/")) if self.directory else self.name
 
     def with_declarations(self) -> NvrtcJob:
         """Return this job with the lines of `declared` moved to a header that NVRTC reads before the source."""

@@ -51,7 +51,7 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    hints = (type_hint, _character_hint, _texture_hint, _complex_hint, _lambda_hint, _launch_hint, fast_compile_hint)
+    hints = (type_hint, _character_hint, _texture_hint, _complex_hint, _lambda_hint, _launch_hint)
     return next(filter(None, (hint(log) for hint in hints)), "") or _hint(log, options)
 
 
@@ -107,7 +107,10 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return missing_header_hint(missing, "NVRTC")
     if "unrecognized option" in log:
         options_argument = Argument("extra_cuda_cflags", is_name=True)
-        return Words("NVRTC does not have all options of nvcc: remove this option from ", options_argument, ".")
+        problem = (
+            "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option from "
+        )
+        return Words(problem, options_argument, ".")
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
@@ -123,13 +126,6 @@ def _hint(log: str, options: Sequence[str]) -> str:
     from jitload.toolchain.cutlass import cutlass_hint
 
     return cutlass_hint(log)
-
-
-def fast_compile_hint(log: str) -> str:
-    """Return advice if NVRTC or nvcc has rejected the option of `fast_compile=True`, otherwise ""."""
-    if not re.search("option '?(?:--)?Ofast-compile", log):
-        return ""
-    return "--Ofast-compile=mid, which fast_compile=True passes, needs CUDA 12.9: leave it out, or install a newer one."
 
 
 def has_host_function(log: str) -> bool:

@@ -10,19 +10,16 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.building.resources import free_memory
 from jitload.cuda.job import NvrtcJob
 
 _SLOW_S = 0.5  # processor time of a compile; the next one with the same headers precompiles them
-_WORTH_S = 0.1  # headers that compile in less time are not kept
 _HEAP_BYTES = 1 << 30  # of addresses: NVRTC uses only the memory that it needs. Another size would free what is kept
 _FREE_BYTES = 3 << 30  # with less free memory, nothing is precompiled
 _MAX_KEPT = 2
-_REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"\n\n'
 
 
 def _key(job: NvrtcJob) -> NvrtcJob:
@@ -50,50 +47,36 @@ def headers_alone(job: NvrtcJob) -> NvrtcJob:
     return job._replace(source=f"{line}\n{job.directives}", expressions=())
 
 
-class PrecompiledHeader(NamedTuple):
-    """A precompiled header: the descriptor of its file, which has no name any more, and NVRTC's messages about it."""
-
-    descriptor: int
-    messages: str
-
-    def use(self, job: NvrtcJob) -> NvrtcJob:
-        """Return a job that uses this header. Its `#line` is after the directives, because NVRTC requires this."""
-        line, _, text = job.source.partition("\n")
-        number = job.directives.count("\n") + 1
-        line = line.replace(" 1 ", f" {number} ", 1)
-        source = f"{job.directives}#pragma nv_hdrstop\n{line}\n{text[len(job.directives) :]}"
-        options = (*job.options, f"--use-pch=/proc/self/fd/{self.descriptor}", "--pch-messages=false")
-        return job._replace(source=source, options=options)
-
-    def merge_messages(self, log: str) -> str:
-        """Return the messages of a compile without a precompiled header. `log` are those of a compile with it."""
-        return self.messages + (log.replace(_REMARK, "", 1) if _REMARK in self.messages else log)
+def use_precompiled(job: NvrtcJob, descriptor: int) -> NvrtcJob:
+    """Return a job that uses a precompiled header. Its `#line` is after the directives, because NVRTC requires this."""
+    line, _, text = job.source.partition("\n")
+    number = job.directives.count("\n") + 1
+    line = line.replace(" 1 ", f" {number} ", 1)
+    source = f"{job.directives}#pragma nv_hdrstop\n{line}\n{text[len(job.directives) :]}"
+    options = (*job.options, f"--use-pch=/proc/self/fd/{descriptor}", "--pch-messages=false")
+    return job._replace(source=source, options=options)
 
 
-_kept: dict[NvrtcJob, PrecompiledHeader] = {}
-_useless: set[int] = set()  # the hashes of the keys of headers that cannot be precompiled, or need not be
+_kept: dict[NvrtcJob, int | None] = {}  # None for headers that cannot be precompiled
 _lock = threading.Lock()
 
 
-def find_precompiled(nvrtc: Any, job: NvrtcJob, create: Callable[[NvrtcJob], str | None]) -> PrecompiledHeader | None:
-    """Return the precompiled header for a job, creating it if this process has none.
+def find_precompiled(nvrtc: Any, job: NvrtcJob, create: Callable[[NvrtcJob], bool]) -> int | None:
+    """Return the precompiled header for a job, creating it if this process has none, or None if this is impossible.
 
-    `create` runs NVRTC, and returns its messages, or None if it has created no precompiled header.
+    It is the descriptor of a file that has no name any more. `create` runs NVRTC, and returns whether it has created a
+    precompiled header.
     """
     key = _key(job)
     with _lock:
-        if key in _kept or hash(key) in _useless:
-            return _kept.get(key)
-        if created := _precompile(nvrtc, job, create):
-            _kept[key] = created
-        else:
-            _useless.add(hash(key))
-        if len(_kept) > _MAX_KEPT:
-            os.close(_kept.pop(next(iter(_kept))).descriptor)
-        return created
+        if key not in _kept:
+            _kept[key] = _precompile(nvrtc, job, create)
+            if len(_kept) > _MAX_KEPT and (oldest := _kept.pop(next(iter(_kept)))) is not None:
+                os.close(oldest)
+        return _kept[key]
 
 
-def _precompile(nvrtc: Any, job: NvrtcJob, create: Callable[[NvrtcJob], str | None]) -> PrecompiledHeader | None:
+def _precompile(nvrtc: Any, job: NvrtcJob, create: Callable[[NvrtcJob], bool]) -> int | None:
     try:
         if free_memory() < _FREE_BYTES or nvrtc.nvrtcSetPCHHeapSize(_HEAP_BYTES) != (0,):
             return None
@@ -103,9 +86,5 @@ def _precompile(nvrtc: Any, job: NvrtcJob, create: Callable[[NvrtcJob], str | No
         path = os.path.join(directory, "headers.pch")
         options = (*job.options, f"--create-pch={path}", "--pch-messages=false")
         source = f"{job.directives}#pragma nv_hdrstop\n"
-        start = time.thread_time()
-        messages = create(job._replace(source=source, options=options, expressions=()))
-        if messages is None or time.thread_time() - start < _WORTH_S:
-            return None
-        label = job.source.split('"')[1]
-        return PrecompiledHeader(os.open(path, os.O_RDONLY), messages.replace(f"{job.path}(", f"{label}("))
+        is_created = create(job._replace(source=source, options=options, expressions=()))
+        return os.open(path, os.O_RDONLY) if is_created else None

@@ -17,7 +17,7 @@ from jitload.cuda.bindings import inside_nvrtc, load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult
 from jitload.cuda.messages import REPORT, arch_advice, hint_for, parse_diagnostics, read_spills, without_report
-from jitload.cuda.precompiled import find_precompiled, remember_if_slow
+from jitload.cuda.precompiled import find_precompiled, remember_if_slow, use_precompiled
 from jitload.errors import CompileError, ToolchainError
 from jitload.toolchain.arch import capability_of, load_driver
 
@@ -57,15 +57,13 @@ def _compile(
     header = None
     if precompiles and job.directives:
         header = find_precompiled(nvrtc, job, lambda job: _create_header(nvrtc, job, cancellation))
-    with _program(nvrtc, header.use(job) if header else job) as (program, options):
+    with _program(nvrtc, job if header is None else use_precompiled(job, header)) as (program, options):
         for expression in job.expressions:
             _call(nvrtc, "nvrtcAddNameExpression", program, expression.encode())
         start = time.thread_time()
         status, report = _run_program(nvrtc, program, options, cancellation)
         remember_if_slow(job, time.thread_time() - start)
         log = without_report(report, job.options)
-        if header:
-            log = header.merge_messages(log)
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
         if SYNTAX_ONLY in job.options:
@@ -79,12 +77,11 @@ def _compile(
         return NvrtcResult(cubin=cubin, log=log, lowered=lowered, ptx=ptx, spill_bytes=read_spills(report))
 
 
-def _create_header(nvrtc: Any, job: NvrtcJob, cancellation: Cancellation) -> str | None:
-    """Run a job that creates a precompiled header. Return NVRTC's messages, or None if it has created nothing."""
+def _create_header(nvrtc: Any, job: NvrtcJob, cancellation: Cancellation) -> bool:
+    """Run a job that creates a precompiled header. Return whether it has created one."""
     with _program(nvrtc, job) as (program, options):
-        status, report = _run_program(nvrtc, program, options, cancellation)
-        is_created = status == 0 and nvrtc.nvrtcGetPCHCreateStatus(program) == (0,)
-        return without_report(report, job.options) if is_created else None
+        status, _ = _run_program(nvrtc, program, options, cancellation)
+        return bool(status == 0 and nvrtc.nvrtcGetPCHCreateStatus(program) == (0,))
 
 
 def _run_program(nvrtc: Any, program: Any, options: Sequence[bytes], cancellation: Cancellation) -> tuple[Any, str]:
@@ -126,7 +123,8 @@ def _restore_locale() -> None:
 def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[tuple[Any, list[bytes]]]:
     """Yield a program of NVRTC and the options to compile it with."""
     names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
-    program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), job.path.encode(), len(names), texts, names)
+    path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
+    program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), path.encode(), len(names), texts, names)
     try:
         yield program, [os.fsencode(option) for option in (*job.options, REPORT)]
     finally:

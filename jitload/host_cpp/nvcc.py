@@ -116,14 +116,12 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
             f"this nvcc ({release}) does not know {match[1].replace('compute_', 'sm_')}; it knows {supported}, some "
             "of them with a suffix a or f. Set JITLOAD_NVCC to another nvcc, or name another architecture."
         )
-    from jitload.cuda.messages import fast_compile_hint
     from jitload.cuda.messages import parse_diagnostics as parse_cuda_diagnostics
 
     if re.search("unsupported (?:GNU|clang) version", error.log):
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} does not support newer host compilers{newest}. Set JITLOAD_CXX={name}, for example."
-    hint = fast_compile_hint(error.log) or hint
     # The keys of a dict drop repetitions: nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))

@@ -167,20 +167,15 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
 
 
 def leading_directives(text: str) -> str:
-    """Return the lines up to the last `#include` before any code, or "" if there is none.
-
-    The result has whole conditionals and no `#line`.
-    """
-    end, depth, has_include = 0, 0, False
+    """Return the lines up to the last `#include` before any code and conditionals, or "" if there is none."""
+    end = 0
     for directive, run in split_directives(tokenize(text.partition("{")[0])):
         if directive is None and all(token.kind == "comment" for token in run):
             continue
-        if directive is None or directive.name == "line":
+        if directive is None or directive.name not in ("include", "define", "undef", "pragma"):
             break
-        depth += directive.name.startswith("if") - (directive.name == "endif")
-        has_include = has_include or directive.name == "include"
-        if has_include and depth == 0:
-            end, has_include = run[-1].end_line, False
+        if directive.name == "include":
+            end = run[-1].end_line
     return "".join(f"{line}\n" for line in text.split("\n")[:end])
 
 

@@ -169,13 +169,13 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
 
         checked["tma"] = read_tma(by_field["tma"])
     checked["requires"] = _requires(by_field["requires"])
-    _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
+    checked_integer("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
     for name, attribute in LAUNCH_ATTRIBUTES.items():
         if name not in checked:
-            _check_setting(name, by_field[name], [*(attribute.settings or ())])
+            check_setting(name, by_field[name], [*(attribute.settings or ())])
     for name in ("kernel", "signature", "doc"):
         _check_text(name, by_field[name])
-    _check_setting("bounds", by_field["bounds"], ["check"])
+    check_setting("bounds", by_field["bounds"], ["check"])
     if not isinstance(by_field["tune"], Tune | Variant | None):
         raise _wrong_type("tune", "a Tune", by_field["tune"])
     return {name: value for name, value in checked.items() if name == "args" or value is not by_field[name]}
@@ -203,7 +203,7 @@ def extent_axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
     return [(f"{field}[{i}]", axis) for i, axis in enumerate(extent)]
 
 
-def _expression(field: str, value: object, low: int, high: int) -> int | None:
+def checked_integer(field: str, value: object, low: int, high: int) -> int | None:
     """Check an expression. Return its value if it is constant, otherwise None.
 
     A constant must be from `low` to `high`.
@@ -227,14 +227,15 @@ def _extent(field: str, value: object) -> Extent | None:
     if len(axes) not in range(1, 4):
         raise LaunchSpecError(f"must have one to three dimensions, got {len(axes)}", field=field)
     limits = zip(axes, _HIGHEST[field], strict=False)
-    constants = [_expression(name, axis, _LOWEST[field], high) for (name, axis), high in limits]
+    constants = [checked_integer(name, axis, _LOWEST[field], high) for (name, axis), high in limits]
     threads = math.prod(size for size in constants if size is not None)
     if field == "block" and threads > _MAX_THREADS:
         raise LaunchSpecError(f"has {threads} threads; CUDA's limit is {_MAX_THREADS}", field=field)
     return extent
 
 
-def _name(field: str, name: object) -> str:
+def checked_name(field: str, name: object) -> str:
+    """Check the name of a parameter, and return its name in Python."""
     if not isinstance(name, str):
         raise LaunchSpecError(f"names must be str, got {type(name).__name__}", field=field)
     if not name.isidentifier():
@@ -247,7 +248,7 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, str | tuple | list):
         raise _wrong_type(field, "a name (str) or a tuple of names", value)
-    names = tuple(_name(field, name) for name in ((value,) if isinstance(value, str) else value))
+    names = tuple(checked_name(field, name) for name in ((value,) if isinstance(value, str) else value))
     if duplicate := next((name for name in names if names.count(name) > 1), None):
         raise LaunchSpecError(f"has {duplicate!r} twice", field=field)
     return names
@@ -272,11 +273,11 @@ def _args(value: object) -> dict[str, Expression]:
         raise _wrong_type("args", "a mapping from names to expressions", value)
     args: dict[str, Expression] = {}
     for key, expression in value.items():
-        name = _name("args", key)
+        name = checked_name("args", key)
         if name in args:
             raise LaunchSpecError(f"has {name!r} twice", field="args")
         args[name] = int(expression) if isinstance(expression, bool) else expression
-        _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
+        checked_integer(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
     texts = {name: text for name, text in args.items() if isinstance(text, str)}
     dependencies = {name: check_expression(text, f"args[{name!r}]")[1] & args.keys() for name, text in texts.items()}
     if not any(dependencies.values()):
@@ -322,7 +323,7 @@ def _check_text(field: str, value: object) -> None:
         raise LaunchSpecError("is not valid Unicode", field=field) from error
 
 
-def _check_setting(field: str, value: object, settings: Sequence[bool | str]) -> None:
+def check_setting(field: str, value: object, settings: Sequence[bool | str]) -> None:
     """Check the value of a field that is a launch attribute: True or False, one of several texts, or an integer."""
     if settings == [True]:
         if not isinstance(value, bool):

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
+from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
-from jitload.request.tma import DTYPES, Tma
+from jitload.request.tma import DTYPES
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
@@ -231,37 +231,20 @@ def with_tensors(name: str, kernel: Kernel, launch: Launch) -> Kernel:
     for field, tma in launch.tensor_maps:
         by_name = {parameter.name: parameter for parameter in kernel.parameters}
         parameter, tensor = by_name.get(field), by_name.get(tma.tensor)
-        if parameter is None or not _is_tensor_map(parameter):
-            names = ", ".join(p.name for p in kernel.parameters if _is_tensor_map(p)) or "none"
-            problem = f"{field!r} is not a CUtensorMap parameter of {kernel}"
-            hint = f"Its parameters of this type: {names}. Declare it as const __grid_constant__ CUtensorMap."
-            raise LaunchSpecError(problem, kernel=name, field="tma", hint=hint)
-        dtype = _map_dtype(name, field, tma, tensor)
+        if parameter is None or parameter.kind == "pointer" or "CUtensorMap" not in parameter.type:
+            problem = f"{field!r} is not a const __grid_constant__ CUtensorMap of {kernel}"
+            raise LaunchSpecError(problem, kernel=name, field="tma")
+        dtype = (tensor and tensor.dtype) or tma.dtype
+        is_pointer = tensor is None or tensor.kind == "pointer"
+        if not is_pointer or dtype not in DTYPES or tma.dtype not in (None, dtype):
+            problem = f"the map needs a pointer, or a dtype of {', '.join(DTYPES)}; {tma.tensor!r} has {dtype}"
+            raise LaunchSpecError(problem, kernel=name, field=f"tma[{field!r}]")
         pointer = f"{'' if tma.writes else 'const '}{CPP_TYPES[dtype]}*"
         passed = tensor or parameter._replace(name=tma.tensor, type=pointer, kind="pointer", layout="")
         replaced = tensor or parameter
         parameters = (passed._replace(dtype=dtype) if p is replaced else p for p in kernel.parameters)
         kernel = kernel._replace(parameters=tuple(parameters))
     return kernel
-
-
-def _is_tensor_map(parameter: Parameter) -> bool:
-    return "CUtensorMap" in parameter.type and parameter.size == TENSOR_MAP_BYTES
-
-
-def _map_dtype(name: str, field: str, tma: Tma, tensor: Parameter | None) -> str:
-    """Return the dtype of the tensor of a map. `tensor` is the kernel's parameter for this tensor, if there is one."""
-    if tensor and tensor.kind != "pointer":
-        problem = f"must be a pointer of the kernel or a new name, but {tma.tensor!r} is {tensor.type}"
-        raise LaunchSpecError(problem, kernel=name, field=f"tma[{field!r}].tensor")
-    dtype = (tensor and tensor.dtype) or tma.dtype
-    if dtype not in DTYPES:
-        problem = f"must be one of {', '.join(DTYPES)}, got {dtype}"
-    elif tma.dtype not in (None, dtype):
-        problem = f"must be {dtype}, as {tma.tensor!r} is, got {tma.dtype}"
-    else:
-        return dtype
-    raise LaunchSpecError(problem, kernel=name, field=f"tma[{field!r}].dtype")
 
 
 # ---- names --------------------------------------------------------------------------------------------------------

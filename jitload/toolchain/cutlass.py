@@ -10,41 +10,29 @@ from jitload.toolchain.host import package_dirs
 
 # The packages of the wheels that contain CUTLASS, and its directory in each.
 _CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang": "3rdparty/cutlass"}
-_CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
+_VERSION = "include/cutlass/version.h"
 
 
 def find_cutlass(chosen: str = "") -> Path | None:
-    """Return the CUTLASS that `JITLOAD_CUTLASS` names, or without it the newest that an installed wheel contains.
-
-    Raises:
-        ToolchainError: The directory that `JITLOAD_CUTLASS` names has no headers of CUTLASS.
-    """
-    if not chosen:
-        roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
-        return max(filter(cutlass_version, roots), key=cutlass_version, default=None)
-    root = Path(chosen).expanduser()
-    if (root / "include/cutlass").is_dir():
+    """Return the CUTLASS that `JITLOAD_CUTLASS` names, or without it the newest that an installed wheel contains."""
+    if chosen:
+        if not ((root := Path(chosen).expanduser()) / _VERSION).is_file():
+            raise ToolchainError(f"JITLOAD_CUTLASS={chosen}: this directory has no {_VERSION}.")
         return root
-    raise ToolchainError(
-        f"JITLOAD_CUTLASS={chosen}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
-        "its repository, or unset the variable."
-    )
+    roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
+    return max((root for root in roots if (root / _VERSION).is_file()), key=cutlass_version, default=None)
 
 
 def cutlass_version(root: Path) -> tuple[int, ...]:
-    """Return the version of the CUTLASS in a directory, (4, 2, 0), or () if it is unknown."""
-    try:
-        text = (root / "include/cutlass/version.h").read_text("utf-8", "replace")
-    except OSError:
-        return ()
-    return tuple(map(int, _CUTLASS_VERSION.findall(text)))
+    """Return the version of the CUTLASS in a directory, such as (4, 2, 0)."""
+    text = (root / _VERSION).read_text("utf-8", "replace")
+    return tuple(map(int, re.findall(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)", text)))
 
 
 def cutlass_dirs(chosen: str = "") -> tuple[Path, ...]:
     """Return the header directories of the CUTLASS that is found. A compiler is to search those of a wheel last."""
     root = find_cutlass(chosen)
-    paths = [root / "include", root / "tools/util/include"] if root else []
-    return tuple(path for path in paths if path.is_dir())
+    return (root / "include", root / "tools/util/include") if root else ()
 
 
 def cutlass_hint(problem: str) -> str:

@@ -15,7 +15,6 @@ from jitload.codegen.kernel import (
     describe_choices,
     dtype_code,
     kernel_members,
-    padded,
     param_structures,
 )
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
@@ -24,7 +23,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
-from jitload.request.tma import MAX_RANK, MODES
+from jitload.request.tma import MAX_RANK, MODES, padded
 from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
@@ -377,9 +376,11 @@ def _descriptor_structure(descriptor: Descriptor, spec: Specialization) -> Struc
         "element_bytes": descriptor.elem_size or bits // 8,
         "is_fp4": int(descriptor.fp4_padded),
         "box": padded(tuple(descriptor.block_shape)),
-        "steps": (1,) * MAX_RANK,
     }
-    return Struct("descriptor_spec", {"param": index, "block": padded(block), "map": Struct("tensor_map", members)})
+    return Struct(
+        "descriptor_spec",
+        {"param": index, "block": (*block, *(0,) * (MAX_RANK - len(block))), "map": Struct("tensor_map", members)},
+    )
 
 
 def _bindings(spec: Specialization) -> Iterator[Struct]:

@@ -134,12 +134,7 @@ extern "C" __global__ void fetch_pixels(const __grid_constant__ CUtensorMap map,
 {_FETCH_TILE.substitute(out="out", fetch=_IM2COL)}
 }}
 """
-_PIXELS = {
-    "lower": (-1, 0),
-    "upper": (-1, -1),
-    "channels": 16,
-    "pixels": 16,
-}  # for filters of 3 by 2, padded by 1 and 0
+_PIXELS = {"lower": (-1, 0), "upper": (-1, -1), "box": (16, 16)}  # for filters of 3 by 2, padded by 1 and 0
 TENSOR_MAP_FUNCTIONS = {
     "fetch_tile": Launch(grid=1, block=64),
     "fetch": Launch(

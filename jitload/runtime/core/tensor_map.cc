@@ -5,35 +5,19 @@
 
 #include "recent.h"
 
-enum {
-  JITLOAD_TMA_INTERLEAVE_32 = 2,
-  JITLOAD_TMA_ALIGNMENT = 16,
-  JITLOAD_MAP_SLOT_BITS = 4,
-};
-
-/* What an error calls the map: the type of Triton's descriptor, or "its tensor map". */
-static const char* jitload_map_name(const jitload_kernel* kernel, const jitload_tensor_map* map) {
-  return kernel->triton != NULL ? kernel->params[map->tensor].type : "its tensor map";
-}
-
-static uint64_t jitload_step_alignment(const jitload_tensor_map* map) {
-  return map->interleave == JITLOAD_TMA_INTERLEAVE_32 ? 2 * JITLOAD_TMA_ALIGNMENT : JITLOAD_TMA_ALIGNMENT;
-}
+enum { JITLOAD_TMA_ALIGNMENT = 16, JITLOAD_MAP_SLOT_BITS = 4 };
 
 int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const TVMFFIAny* value,
                         jitload_layout* layout) {
   const char* argument = kernel->params[map->tensor].name;
-  const char* name = jitload_map_name(kernel, map);
   const DLTensor* tensor = jitload_get_tensor(value);
-  if (tensor == NULL) {
-    return jitload_fail("TypeError",
-                        "%s(): argument '%s' must be a tensor, because %s is made from its shape and strides",
-                        kernel->name, argument, name);
-  }
   const int32_t rank = map->rank;
+  if (tensor == NULL) {
+    return jitload_fail("TypeError", "%s(): argument '%s' must be a tensor for its tensor map", kernel->name, argument);
+  }
   if (tensor->ndim != rank) {
-    return jitload_fail("ValueError", "%s(): argument '%s' must have %d dimension%s for %s, got %d", kernel->name,
-                        argument, (int)rank, rank == 1 ? "" : "s", name, (int)tensor->ndim);
+    return jitload_fail("ValueError", "%s(): argument '%s' must have %d dimension%s for its tensor map, got %d",
+                        kernel->name, argument, (int)rank, rank == 1 ? "" : "s", (int)tensor->ndim);
   }
   uint64_t step = 1; /* may overflow for a tensor without elements, which the driver does not accept */
   for (int32_t i = JITLOAD_MAX_RANK - 1; i >= 0; --i) {
@@ -49,35 +33,35 @@ int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* 
 /* Check what the driver requires of a layout, for an error that says what is wrong. */
 static int jitload_check_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout) {
   const char* argument = kernel->params[map->tensor].name;
-  const char* name = jitload_map_name(kernel, map);
   const int32_t last = map->rank - 1;
-  const uint64_t step_alignment = jitload_step_alignment(map);
-  const uint64_t alignment = map->is_fp4 ? 2 * JITLOAD_TMA_ALIGNMENT : step_alignment;
+  const uint64_t alignment = map->is_fp4 ? 2 * JITLOAD_TMA_ALIGNMENT : JITLOAD_TMA_ALIGNMENT;
   const long long limit = kernel->triton != NULL ? INT32_MAX : INT64_C(1) << 32; /* Triton's kernels take 32 bits */
   if (layout->strides[last] != 1) {
     return jitload_fail("ValueError",
-                        "%s(): argument '%s' must be contiguous in its last axis for %s, but the stride is %lld",
-                        kernel->name, argument, name, (long long)layout->strides[last]);
+                        "%s(): argument '%s' must be contiguous in its last axis for its tensor map, but the stride is "
+                        "%lld",
+                        kernel->name, argument, (long long)layout->strides[last]);
   }
   for (int32_t i = 0; i < map->rank; ++i) {
     const long long extent = (long long)layout->shape[i], stride = (long long)layout->strides[i];
     if (extent < 1 || extent > limit) {
       return jitload_fail("ValueError",
-                          "%s(): argument '%s' must have 1 to %lld elements in axis %d for %s, got %lld", kernel->name,
-                          argument, limit, (int)i, name, extent);
+                          "%s(): argument '%s' must have 1 to %lld elements in axis %d for its tensor map, got %lld",
+                          kernel->name, argument, limit, (int)i, extent);
     }
     if (i == last || extent == 1) continue;
     const uint64_t step = (uint64_t)stride * (uint64_t)map->element_bytes;
-    if (stride < 0 || step % step_alignment != 0 || step >= UINT64_C(1) << 40) {
+    if (stride < 0 || step % JITLOAD_TMA_ALIGNMENT != 0 || step >= UINT64_C(1) << 40) {
       return jitload_fail("ValueError",
-                          "%s(): argument '%s' must have strides of a multiple of %d bytes below 2**40 for %s, but axis "
-                          "%d has %lld elements of %d bytes",
-                          kernel->name, argument, (int)step_alignment, name, (int)i, stride, (int)map->element_bytes);
+                          "%s(): argument '%s' must have strides of a multiple of 16 bytes below 2**40 for its tensor "
+                          "map, but axis %d has %lld elements of %d bytes",
+                          kernel->name, argument, (int)i, stride, (int)map->element_bytes);
     }
   }
   if (layout->address % alignment == 0) return 0;
-  return jitload_fail("ValueError", "%s(): argument '%s' must be aligned to %d bytes for %s, but its address is 0x%llx",
-                      kernel->name, argument, (int)alignment, name, (unsigned long long)layout->address);
+  return jitload_fail("ValueError",
+                      "%s(): argument '%s' must be aligned to %d bytes for its tensor map, but its address is 0x%llx",
+                      kernel->name, argument, (int)alignment, (unsigned long long)layout->address);
 }
 
 /* The driver takes the axes in reverse order, and strides in bytes except the last axis's. */
@@ -88,35 +72,28 @@ int jitload_encode_tensor_map(const jitload_kernel* kernel, const jitload_tensor
   const jitload_driver* driver = jitload_get_driver(kernel->name);
   if (driver == NULL) return -1;
   const int32_t rank = map->rank;
-  const uint64_t alignment = jitload_step_alignment(map);
+  const uint32_t steps[JITLOAD_MAX_RANK] = {1, 1, 1, 1, 1}; /* no element is left out */
   uint64_t extents[JITLOAD_MAX_RANK], strides[JITLOAD_MAX_RANK];
-  uint32_t box[JITLOAD_MAX_RANK], steps[JITLOAD_MAX_RANK];
-  int32_t lower[JITLOAD_MAX_RANK], upper[JITLOAD_MAX_RANK];
   for (int32_t i = 0; i < rank; ++i) {
     const int32_t axis = rank - 1 - i;
-    box[i] = map->box[axis];
-    steps[i] = map->steps[axis];
-    lower[i] = map->lower[axis];
-    upper[i] = map->upper[axis];
     extents[i] = (uint64_t)layout->shape[axis] << (i == 0 && map->is_fp4);
     if (i == 0) continue;
     const uint64_t bytes = (uint64_t)layout->strides[axis] * (uint64_t)map->element_bytes;
     /* The stride of an axis with one element is arbitrary, but the driver checks it. */
-    strides[i - 1] = (bytes + alignment - 1) & ~(alignment - 1);
+    strides[i - 1] = (bytes + JITLOAD_TMA_ALIGNMENT - 1) & ~(uint64_t)(JITLOAD_TMA_ALIGNMENT - 1);
   }
   void* address = (void*)(uintptr_t)layout->address;
   const jitload_cu_result code =
-      map->channels == 0
-          ? driver->encode_tiled(out, map->type, (uint32_t)rank, address, extents, strides, box, steps, map->interleave,
-                                 map->swizzle, map->promotion, map->fill)
-          : driver->encode_im2col(out, map->type, (uint32_t)rank, address, extents, strides, lower + 1, upper + 1,
-                                  map->channels, map->pixels, steps, map->interleave, map->swizzle, map->promotion,
-                                  map->fill);
+      map->is_im2col
+          ? driver->encode_im2col(out, map->type, (uint32_t)rank, address, extents, strides, map->lower, map->upper,
+                                  map->box[0], map->box[1], steps, 0, map->swizzle, map->promotion, map->fill)
+          : driver->encode_tiled(out, map->type, (uint32_t)rank, address, extents, strides, map->box, steps, 0,
+                                 map->swizzle, map->promotion, map->fill);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   const jitload_param* param = &kernel->params[map->tensor];
   char action[256];
-  snprintf(action, sizeof action, "the driver cannot make the %s of argument '%s' (%s)",
-           kernel->triton != NULL ? "descriptor" : "tensor map", param->name, param->type);
+  snprintf(action, sizeof action, "the driver cannot make the tensor map of argument '%s' (%s)", param->name,
+           param->type);
   return jitload_raise_driver_error(driver, kernel->name, action, code);
 }
 

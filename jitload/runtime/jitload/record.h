@@ -129,25 +129,22 @@ typedef struct jitload_attribute {
 
 enum { JITLOAD_MAX_RANK = 5 };
 
-/* How a tensor map is encoded from a tensor. Types and modes are the driver's constants, and the axes are in the order of
- * the tensor's. */
+/* How a tensor map is encoded from a tensor. Types and modes are the driver's constants, and the last axis of the tensor
+ * comes first, as in the driver. */
 typedef struct jitload_tensor_map {
   int32_t param;  /* what the map is passed to */
   int32_t tensor; /* the parameter whose argument is the tensor */
   int32_t rank;
   int32_t type; /* -1: only the layout is needed, because Triton passes it as plain parameters */
-  int32_t interleave;
   int32_t swizzle;
   int32_t promotion;
   int32_t fill;
   int32_t element_bytes;
   int32_t is_fp4;
-  uint32_t box[JITLOAD_MAX_RANK];
-  uint32_t steps[JITLOAD_MAX_RANK];
-  int32_t lower[JITLOAD_MAX_RANK]; /* the corners of im2col; the first and the last axis have none */
+  uint32_t box[JITLOAD_MAX_RANK]; /* for im2col, the numbers of channels and pixels */
+  int32_t lower[JITLOAD_MAX_RANK]; /* the corners of im2col */
   int32_t upper[JITLOAD_MAX_RANK];
-  uint32_t channels; /* 0 for a tiled map */
-  uint32_t pixels;
+  int32_t is_im2col;
   struct jitload_map_cache* cache; /* tensor_map.cc */
 } jitload_tensor_map;
 
