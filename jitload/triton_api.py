@@ -30,7 +30,7 @@ def load_triton(
     num_stages: int | None = None,
     config: Any = None,
     tuned: Any = None,
-    nearest: Literal["log2", "linear"] | None = None,
+    nearest: Literal["log2"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,

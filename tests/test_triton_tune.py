@@ -45,7 +45,7 @@ def load(**options: Any) -> jitload.Module:
 
 
 def test_the_key_of_the_decorator_chooses_a_configuration(tmp_path, stub_driver):
-    mod = load(tuned=write(tmp_path / "add.json", {1000: 1, 2000: 0}), nearest="linear")
+    mod = load(tuned=write(tmp_path / "add.json", {1000: 1, 2000: 0}), nearest="log2")
     x = aligned_array()
     for n, block, how in (
         (1000, 1024, "tuned"),

@@ -292,15 +292,10 @@ def test_first_calls_in_threads_measure_each_key_once_and_in_turn(monkeypatch):
 def test_a_configuration_is_never_replaced_by_what_is_tuned():
     mod = load(B=32, V=(2, 1), measure="first call", when="B * V < 100")
     x, y = torch.ones(1000), torch.zeros(1000)
-    mod.scale[3, None](x, y)  # does not measure
-    assert (mod.scale.variant(x, y).how, torch.count_nonzero(y)) == ("first", 3 * 32 * 2)
     mod.scale(x, y)
-    chosen = mod.scale[5, None].variant(x, y)
-    mod.scale[5, None](x, y.zero_())
-    assert (chosen.how, chosen.grid, chosen.block) == ("tuned", (5, 1, 1), (32, 1, 1))
-    assert torch.count_nonzero(y) == 5 * 32 * chosen.values["V"]
-    chosen = mod.scale[None, 64, 8].variant(x, y)
-    assert (chosen.block, chosen.shared_bytes) == ((64, 1, 1), 8)
+    for _ in range(2):
+        mod.scale[3, None](x, y.zero_())  # neither measures nor launches what was measured
+        assert (mod.scale[3, None].variant(x, y).how, torch.count_nonzero(y)) == ("first", 3 * 32 * 2)
     with pytest.raises(
         JitLoadError, match=r"scale\[5, None\]\(.*cannot be tuned with a configuration: call scale\.tune"
     ):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from jitload.codegen.record import (
     KERNEL_FLAGS,
     KINDS,
-    NEAREST,
     PARAM_FLAGS,
     Address,
     Struct,
@@ -195,10 +194,10 @@ def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:
     members = {
         "program": ops_array(program),
         "expressions": [f"key = {text}" for text in choice.key] or None,
-        "tables": [_table_structure(table, variants) for table in choice.tables] or None,
+        "tables": [_table_structure(gpu, table, variants) for gpu, table in choice.tables] or None,
         "key_count": len(choice.key),
         "table_count": len(choice.tables),
-        "nearest": NEAREST[choice.nearest],
+        "takes_nearest": choice.nearest is not None,
     }
     return Struct("choice", members)
 
@@ -215,10 +214,10 @@ def requirements_of(launch: Launch) -> list[tuple[str, str]]:
     return [(text, ast.unparse(ast.parse(_inline(text, launch.args), mode="eval"))) for text in launch.requires]
 
 
-def _table_structure(table: Table, variants: Sequence[Values]) -> Struct:
-    numbers = [number for key, values in table.rows for number in (variants.index(values), *key)]
+def _table_structure(gpu: str, table: Table, variants: Sequence[Values]) -> Struct:
+    numbers = [number for key, values in table for number in (variants.index(values), *key)]
     rows = [Struct("number", {"value": number}) for number in numbers]
-    return Struct("table", {"gpu": table.gpu, "rows": rows, "row_count": len(table.rows)})
+    return Struct("table", {"gpu": gpu, "rows": rows, "row_count": len(table)})
 
 
 def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
 
-ABI = 5
+ABI = 7
 MAGIC = b"jitload\0"
 
 # The members of each structure with their formats: those of the module `struct`, and `p` for a pointer.
@@ -28,7 +28,7 @@ STRUCTURES = {
     "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",
-    "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i nearest:i",
+    "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i takes_nearest:i",
     "table": "gpu:p rows:p row_count:i",
     "number": "value:q",
     "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
@@ -47,7 +47,6 @@ PARAM_FLAGS = {
 }  # fmt: skip
 KERNEL_FLAGS = {"has_grid": 1, "has_block": 2, "has_cluster": 4, "computes": 8, "dispatches": 16}
 _OP_CODES = {name: number for number, name in enumerate(OP_NAMES)}
-NEAREST = {None: 0, "log2": 1, "linear": 2}
 ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
 PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}
 

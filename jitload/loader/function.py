@@ -296,7 +296,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(measure)(function, args, options)
 
     def variant(self, *args: Any) -> Chosen:
-        """Return which variant a call with these arguments launches, and with which grid. Nothing is launched."""
+        """Return which variant a call with these arguments launches, and how it was chosen. Nothing is launched."""
         from jitload.loader.variants import explain_call
 
         return ends_at_caller(explain_call)(self, args)

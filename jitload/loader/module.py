@@ -246,7 +246,7 @@ def _preload(module: Module) -> None:
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
         loader_function(module, "preload")(*addresses)
     if any("tune" in function for function in module._jitload_facts()["functions"].values()):
-        from jitload.loader.untuned import untuned_reporter
+        from jitload.loader.variants import untuned_reporter
 
         loader_function(module, "report")(ctypes.cast(untuned_reporter(), ctypes.c_void_p).value)
 

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
+import logging
 import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jitload.errors import warn_once
 from jitload.loader.direct_calls import CheckedFunction
 from jitload.loader.function import TypedFunction, in_graphs
-from jitload.loader.untuned import HOW
-from jitload.request.tuned import Tuned
+from jitload.request.tuned import read_tuned
+
+_HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/core/choice.h
+
+
+@functools.lru_cache(maxsize=1)
+def untuned_reporter() -> Any:
+    """Return a C function that logs once that a key was not tuned."""
+
+    def report(name: bytes, key: Any, count: int, gpu: bytes, how: int) -> None:
+        variant = "the variant of the nearest key" if _HOW[how] == "nearest" else "the first variant"
+        reason = (
+            f"the key ({', '.join(map(str, key[:count]))}) was not tuned" if gpu else "no key was tuned on this GPU"
+        )
+        warn_once(f"{name.decode()}(): {reason}, so calls launch {variant}", level=logging.INFO)
+
+    numbers = ctypes.POINTER(ctypes.c_int64)
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, numbers, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32)(report)
 
 
 class Chosen(NamedTuple):
@@ -24,51 +43,40 @@ class Chosen(NamedTuple):
         key: The values of the expressions in the key.
         how: `tuned` if the variant was chosen for this key, `nearest` if it was chosen for the nearest one, or `first`
             if it is the first variant, because the key was not tuned.
-        grid: The number of blocks in x, y and z. `grid` and `block` are None if each call passes them.
-        block: The number of threads per block in x, y and z.
-        cluster: The number of blocks per cluster in x, y and z.
-        shared_bytes: The dynamic shared memory per block.
+        threads: The threads of a block, or 0 if the `Launch` does not declare the grid and the block.
+        shared_bytes: The dynamic shared memory of a block that the `Launch` declares.
     """
 
     values: dict[str, Any]
     dtypes: dict[str, str]
     key: dict[str, int]
     how: str
-    grid: tuple[int, ...] | None
-    block: tuple[int, ...] | None
-    cluster: tuple[int, ...]
+    threads: int
     shared_bytes: int
 
 
 def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     """Return what a call with these arguments would launch."""
-    config = function._jitload_config
-    function = function._jitload_library.first_calls.get(function.__name__, function)
+    function = _with_choices(function)
     facts = function._jitload_facts
-    numbers = (ctypes.c_int64 * 21)()
+    numbers = (ctypes.c_int64 * 12)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
-    index, how, _, *rest = numbers
+    index, how, threads, shared_bytes, *key = numbers
     tune = facts.get("tune", {"variants": {}, "key": ()})
     variant = tune["variants"].get(str(index), {"values": {}, "dtypes": {}})
-    key = dict(zip(tune["key"], rest, strict=False))
-    grid, block, cluster = (tuple(rest[start : start + 3]) for start in (8, 11, 14))
-    declared = (grid, block) if any(block) else (None, None)
-    return Chosen(
-        **variant, key=key, how=HOW[how], grid=config[2:5] if config[1] else declared[0],
-        block=config[6:9] if config[5] else declared[1], cluster=cluster,
-        shared_bytes=rest[17] if config[9] is None else config[9],
-    )  # fmt: skip
+    facts = {"key": dict(zip(tune["key"], key, strict=False)), "how": _HOW[how]}
+    return Chosen(**variant, **facts, threads=threads, shared_bytes=shared_bytes)
 
 
 _measuring = threading.Lock()  # of first calls, which would disturb each other's measurements
-_untraced: Any = None  # `_choose` as a function that torch.compile does not trace, if torch's tracer is imported
+_untraced: Any = None  # `_measure_once` as a function that torch.compile does not trace, if torch's tracer is imported
 
 
 class MeasuringFunction(CheckedFunction):
     """A function of variants that measures them in the first call with a key that was not tuned.
 
-    The choices last as long as the process. Calls with a configuration, `f[grid, block]`, do not measure, and neither
-    do calls while a CUDA graph is captured.
+    The choices last as long as the process. Calls with a configuration, `f[grid, block]`, and calls while a CUDA graph
+    is captured do not measure.
     """
 
     @in_graphs
@@ -76,32 +84,39 @@ class MeasuringFunction(CheckedFunction):
         """Call the function. Measure first if the key is new."""
         global _untraced  # noqa: PLW0603  made once, because each `disable` takes 8 µs
         if _untraced is None and (dynamo := sys.modules.get("torch._dynamo")):
-            _untraced = dynamo.disable(_choose)
-        return CheckedFunction.__call__((_untraced or _choose)(self, args), *args, **kwargs)
+            _untraced = dynamo.disable(_measure_once)
+        if not self._jitload_key:
+            (_untraced or _measure_once)(self, args)
+        return CheckedFunction.__call__(_with_choices(self), *args, **kwargs)
 
 
-def _choose(function: MeasuringFunction, args: Sequence[Any]) -> TypedFunction:
-    """Return the function with the choices so far. Measure first if the key of a call is new."""
-    torch, chosen = sys.modules.get("torch"), function._jitload_library.first_calls
-    is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if not (is_captured or function._jitload_key) and explain_call(function, args).how != "tuned":
+def _with_choices(function: TypedFunction) -> TypedFunction:
+    """Return a function with what its first calls have chosen, unless it has a configuration."""
+    if function._jitload_key:
+        return function
+    return function._jitload_library.first_calls.get(function.__name__, function)
+
+
+def _measure_once(function: TypedFunction, args: Sequence[Any]) -> None:
+    """Measure if the key of a call is new."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return
+    if explain_call(function, args).how != "tuned":
         with _measuring:
             if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
-                chosen[function.__name__] = _measure(chosen.get(function.__name__, function), args)
-    if (frozen := chosen.get(function.__name__)) is None:
-        return function
-    return frozen[function._jitload_key] if function._jitload_key else frozen
+                function._jitload_library.first_calls[function.__name__] = _measure(_with_choices(function), args)
 
 
 def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
     """Tune for the key of a call, and return the function with its choice and all earlier ones."""
-    from jitload.request.rows import merge, read_rows, write_rows  # a cache hit does not need it
+    from jitload.measuring.tuning import Tuning  # a cache hit does not need these modules
+    from jitload.request.rows import read_rows
 
-    best = function.tune(*args, progress=False).best
     request = function._jitload_library.request
-    earlier = read_rows(request.tuned) if request.tuned else ()
-    request = request._replace(tuned=Tuned("the first calls", write_rows(merge((*earlier, best)))))
+    found = Tuning([*(read_rows(request.tuned) if request.tuned else ()), function.tune(*args, progress=False).best])
     pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
+    request = request._replace(tuned=read_tuned(found))
     module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
     measured: TypedFunction = module[function.__name__]
     return measured

@@ -7,24 +7,18 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from types import NoneType
 from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError, warn_once
-from jitload.request.tune import Choice, Table, Values, label_of
+from jitload.request.tune import Choice, Values, label_of
 from jitload.request.tuned import Tuned
 from jitload.tables import Rates
 
 FORMAT = 1
 _TIE = 1.01  # times that differ by this factor or less count as equal
 _PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
-# The types of the values that a field with this annotation has in a file.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "int | None": (int, NoneType), "float | None": (int, float, NoneType),
-    "tuple[tuple[str, str], ...]": (str,), "tuple[tuple[str, int], ...]": (int,), "Values": (int, bool, str),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,32 +115,31 @@ def with_tables(choice: Choice, file: Tuned | None, like: Row, is_variant: Calla
     whether a variant with these values still exists.
 
     Raises:
-        LaunchSpecError: The expressions of the key have changed, or no variant exists any more.
+        LaunchSpecError: The expressions of the key have changed.
     """
     if file is None:
         return choice
     rows = [row for row in read_rows(file) if row.function == like.function]
     own = [row for row in rows if row.dtypes == like.dtypes]
     if not own:
-        types = f" for {', '.join(f'{name}={dtype}' for name, dtype in like.dtypes)}" if rows and like.dtypes else ""
-        message = f"{file.label} has no measurements of {like.function}(){types}, so calls launch the first variant"
+        types = ", ".join(dtype for _, dtype in like.dtypes) or "this kernel"
+        message = (
+            f"{file.label} has no measurements of {like.function}() for {types}, so calls launch the first variant"
+        )
         warn_once(message, level=logging.INFO if rows else logging.WARNING)
     if any(row.source not in ("", like.source) for row in own):
         problem = f"was measured with another source or other options than {like.function!r} has now: tune again"
         warn_once(f"{file.label} {problem}", level=logging.WARNING)
-    tables: dict[str, list[tuple[tuple[int, ...], Values]]] = {}
-    for _, group in itertools.groupby(own, key=lambda row: row.group):
-        if (row := choose(measured := [*group])) is None:
-            continue
-        chosen = choose(row for row in measured if is_variant(row.values))
-        problem = "" if chosen else f"{row.label} and others, none of which is a variant any more"
-        if (key := tuple(text for text, _ in row.key)) != choice.key:
-            problem = f"choices by {', '.join(key) or 'no key'}, but the key is {', '.join(choice.key) or 'empty'}"
-        if problem or chosen is None:
-            problem = f"{file.label} has {problem}: tune again, and save to a new file"  # which has no old rows
-            raise LaunchSpecError(problem, kernel=like.function, field="tuned")
-        tables.setdefault(row.gpu, []).append((tuple(value for _, value in row.key), chosen.values))
-    return choice._replace(tables=tuple(Table(gpu, tuple(pairs)) for gpu, pairs in tables.items()), digest=file.digest)
+    tables: dict[str, dict[tuple[int, ...], Values]] = {}
+    for (_, gpu, _, key), group in itertools.groupby(own, key=lambda row: row.group):
+        if (texts := tuple(text for text, _ in key)) != choice.key:
+            problem = (
+                f"{file.label} has choices by {', '.join(texts) or 'no key'}, but the key is {', '.join(choice.key)}"
+            )
+            raise LaunchSpecError(f"{problem}: tune again, and save to a new file", kernel=like.function, field="tuned")
+        if chosen := choose(row for row in group if is_variant(row.values)):
+            tables.setdefault(gpu, {})[tuple(value for _, value in key)] = chosen.values
+    return choice._replace(tables=tuple((gpu, tuple(rows.items())) for gpu, rows in tables.items()), digest=file.digest)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -171,24 +164,21 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
         JitLoadError: `Tuning.save` did not write the file, or another release of jitload did.
     """
     try:
-        content = json.loads(file.text)
-        if content["format"] != FORMAT:
-            raise JitLoadError(f"{file.label} has the format {content['format']!r}; this release reads {FORMAT}")
-        return merge(map(_row_of, content["rows"]))
+        return merge(_parse(file.text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {reason}") from error
+        raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {error!r}") from error
 
 
-def _row_of(facts: Mapping[str, Any]) -> Row:
-    """Return a row of a file. Raise an error if a field is missing or unknown, or has a value of another type."""
-    row = Row(**{**facts, **{name: tuple(facts[name].items()) for name in _PAIRS if name in facts}})
-    for field in fields(Row):
-        value = getattr(row, field.name)
-        is_pairs = field.name in _PAIRS
-        low, high = (-(2**63), 2**63) if is_pairs else (0, math.inf)
-        for item in (item for _, item in value) if is_pairs else (value,):
-            is_number = isinstance(item, int | float)
-            if type(item) not in _TYPES[str(field.type)] or (is_number and not low <= item < high):
-                raise ValueError(f"a row has {field.name} = {facts[field.name]!r}")
-    return row
+def _parse(text: str) -> Iterator[Row]:
+    """Yield the rows of a file. Raise an error if one of them cannot be a measurement."""
+    content = json.loads(text)
+    if content["format"] != FORMAT:
+        raise ValueError(f"it has the format {content['format']!r}; this release reads {FORMAT}")
+    for facts in content["rows"]:
+        row = Row(**{**facts, **{name: tuple(facts[name].items()) for name in _PAIRS if name in facts}})
+        are_values = all(isinstance(value, int | str) for _, value in row.values)
+        are_numbers = all(type(number) is int and -(2**63) <= number < 2**63 for _, number in row.key)
+        is_time = row.median_us is None or (isinstance(row.median_us, int | float) and 0 <= row.median_us < math.inf)
+        if not (are_values and are_numbers and is_time and isinstance(row.gpu, str)):
+            raise ValueError(f"a row has values that no measurement has: {facts}")
+        yield row

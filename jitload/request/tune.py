@@ -7,18 +7,18 @@ import keyword
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression
-from jitload.toolchain.arch import device_attribute
+from jitload.toolchain.arch import CPU, device_attribute
 
 Value = int | bool | str
 Values = tuple[tuple[str, Value], ...]
-Nearest = Literal["log2", "linear"]
-NEAREST = ("log2", "linear")
+Nearest = Literal["log2"]
+Table = tuple[tuple[tuple[int, ...], Values], ...]  # pairs of a key and the values of its variant
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
 _RESERVED = ("ceil_div", "next_power_of_2", "min", "max", "device")
@@ -43,9 +43,9 @@ class Tune:
     Attributes:
         when: A condition that the values of a variant fulfil, as an expression.
         key: Launch expressions over the arguments. A call launches the variant that was chosen for its values of them.
-        nearest: How a call finds a variant if its key was not tuned: `"log2"` and `"linear"` take the variant of the
-            tuned key with the smallest difference, of logarithms or of numbers. On a GPU that was not tuned, the keys
-            of all GPUs count. With None, the call launches the first variant.
+        nearest: How a call finds a variant if its key was not tuned: `"log2"` takes the variant of the tuned key with
+            the smallest difference of logarithms. On a GPU that was not tuned, the keys of all GPUs count. With None,
+            the call launches the first variant.
         measure: None, or `"first call"`: the first call with a key that was not tuned measures the variants. Then each
             call costs some microseconds more.
         values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions of the
@@ -63,7 +63,7 @@ class Tune:
         measure: Literal["first call"] | None = None,
         **values: Any,
     ) -> None:
-        self.key = tuple(key) if isinstance(key, tuple | list) else (key,)
+        self.key = tuple(map(str, key if isinstance(key, tuple | list) else (key,)))
         self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
         names = [name for name in values if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED]
@@ -74,17 +74,14 @@ class Tune:
                 "tune",
                 f"{names} cannot be names of values: they are no identifiers, or have a meaning in expressions",
             ),
-            (nearest not in (None, *NEAREST), "nearest", f"must be 'log2' or 'linear', got {nearest!r}"),
+            (nearest not in (None, "log2"), "nearest", f"must be 'log2' or None, got {nearest!r}"),
             (measure not in (None, "first call"), "measure", f"must be 'first call' or None, got {measure!r}"),
             (len(self.key) > MAX_KEYS, "key", f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed"),
         ):
             if is_wrong:
                 raise LaunchSpecError(problem, field=field)
-        for field, text in (("when", when or ""), *((f"key[{number}]", text) for number, text in enumerate(self.key))):
-            if not isinstance(text, str):
-                raise LaunchSpecError(f"must be an expression (str), got {type(text).__name__}", field=field)
-            if field != "when":
-                check_expression(text, field)
+        for number, text in enumerate(self.key):
+            check_expression(text, f"key[{number}]")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tune) and repr(self) == repr(other)
@@ -107,13 +104,13 @@ class Tune:
             return False
         return self.when is None or bool(_DEVICE.search(self.when) or evaluate(self.when, dict(values), "when"))
 
-    def space(self, *, is_cpu: bool) -> list[Values]:
-        """Return the values of all variants for the CPU, or else for the current GPU, in order.
+    def space(self, archs: Sequence[str]) -> list[Values]:
+        """Return the values of all variants, in order: for the CPU if `archs` is `("cpu",)`, or else the current GPU.
 
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
-        facts = {name: _device_fact(name, is_cpu=is_cpu) for name in _DEVICE.findall(repr(self))}
+        facts = {name: _device_fact(name, is_cpu=tuple(archs) == (CPU,)) for name in _DEVICE.findall(repr(self))}
 
         def on_device(value: Value, name: str) -> Value:
             return evaluate(value, facts, name) if isinstance(value, str) and _DEVICE.search(value) else value
@@ -141,23 +138,16 @@ def _device_fact(name: str, *, is_cpu: bool) -> Value:
     return value
 
 
-class Table(NamedTuple):
-    """The variants that were chosen on one model of GPU: pairs of a key and the values of its variant."""
-
-    gpu: str
-    rows: tuple[tuple[tuple[int, ...], Values], ...]
-
-
 class Choice(NamedTuple):
-    """How a call chooses among variants: the expressions of its key, the rule for other keys, and a table for each GPU.
+    """How a call chooses among variants: the expressions of its key, the rule for other keys, and the variants.
 
-    `digest` is that of the file in which the choices were found, or "". `measures` says whether the first call with a
-    new key measures.
+    `tables` has a pair for each model of GPU. `digest` is that of the file with the measurements, or "". `measures`
+    says whether the first call with a new key measures.
     """
 
     key: tuple[str, ...]
     nearest: Nearest | None = None
-    tables: tuple[Table, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
     digest: str = ""
     measures: bool = False
 

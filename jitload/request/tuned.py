@@ -50,10 +50,8 @@ def read_tuned(value: Any) -> Tuned | None:
         return Tuned(**value)
     if hasattr(value, "to_json"):
         return Tuned(_FROM_TUNING, value.to_json())
-    if not isinstance(value, str | os.PathLike):
-        raise JitLoadError(f"a file of measurements must be a path, a resource or a Tuning, got {type(value).__name__}")
-    path = os.fspath(value)
     try:
+        path = os.fspath(value)
         file: Any = Path(path)
         if is_resource(path):
             from importlib.resources import files
@@ -61,6 +59,6 @@ def read_tuned(value: Any) -> Tuned | None:
             package, _, name = path.partition(":")
             file = files(package) / name
         return Tuned(path, file.read_text(encoding="utf-8"))
-    except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: a module, not a package
+    except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: no path, or a module
         reason = getattr(error, "strerror", None) or error
-        raise JitLoadError(f"the measurements in {path!r} cannot be read: {reason}") from error
+        raise JitLoadError(f"the measurements in {value!r} cannot be read: {reason}") from error

@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
-from jitload.errors import LaunchSpecError, nearest_name
+from jitload.errors import LaunchSpecError
 from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.tune import Choice, Tune, Value, Values, Variant, parse_names, replace_names, spelled
-from jitload.toolchain.arch import CPU
 
 Dtypes = tuple[tuple[str, str], ...]
 _DTYPE = re.compile(r"\{(\w+)\.dtype\}")
@@ -42,44 +41,33 @@ def with_headers(request: Request) -> Request:
     return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
 
 
-def space_of(request: Request, tune: Tune | Variant | None) -> list[Values]:
-    """Return the values of all variants for the device of a request."""
-    return tune.space(is_cpu=request.archs == (CPU,)) if isinstance(tune, Tune) else []
-
-
 def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
     """Yield the launches of a function: for each combination of dtypes, the first variant and the chosen ones."""
     from jitload.request.rows import Row, with_tables  # a cache hit does not need it
 
     tune = launch.tune
-    for dtypes in _dtypes_of(launch):
+    digest = source_digest(request, name, launch) if tune else ""
+    arguments = dict.fromkeys(_DTYPE.findall(launch.kernel or ""))
+    for combination in itertools.product(launch.dtypes, repeat=len(arguments)):
+        dtypes = tuple(zip(arguments, combination, strict=True))
         if not isinstance(tune, Tune):
             yield name, specialize(launch, name, (), dtypes)
             continue
-        space = space_of(request, tune)
-        digest = source_digest(request, name, launch)
         like = Row(function=name, gpu="", dtypes=dtypes, values=(), number=0, source=digest)
         untuned = Choice(tune.key, tune.nearest, measures=tune.measure is not None)
         choice = with_tables(untuned, request.tuned, like, tune.may_have)
-        for values in dict.fromkeys((space[0], *(chosen for table in choice.tables for _, chosen in table.rows))):
+        chosen = (values for _, table in choice.tables for _, values in table)
+        for values in dict.fromkeys((tune.space(request.archs)[0], *chosen)):
             yield name, specialize(launch, name, values, dtypes, choice)
         _check_used(name, launch, tune, request)
-
-
-def _dtypes_of(launch: Launch) -> list[Dtypes]:
-    """Return the combinations of dtypes for which a launch has kernels, as (argument, dtype) pairs."""
-    names = dict.fromkeys(_DTYPE.findall(launch.kernel or ""))
-    rows = itertools.product(launch.dtypes, repeat=len(names))
-    return [tuple(zip(names, row, strict=True)) for row in rows]
 
 
 def _check_used(name: str, launch: Launch, tune: Tune, request: Request) -> None:
     """Raise LaunchSpecError if a value is used nowhere, such as one that is meant to be an argument of `Tune`."""
     text = repr((replace(launch, tune=None, doc=None), request.options, request.cpu_flags))
     if unused := next((value for value, _ in tune.values if not re.search(rf"\b{value}\b", text)), None):
-        near = nearest_name(unused, ("key", "when", "nearest", "measure"))
         problem = f"the value {unused!r} stands in no expression of the Launch, in its kernel= or in an option"
-        raise LaunchSpecError(problem, kernel=name, field="tune", hint=f"Did you mean {near}=?" if near else "")
+        raise LaunchSpecError(problem, kernel=name, field="tune")
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:

@@ -13,6 +13,7 @@ from jitload.cache.key import CacheKey, Part, may_embed_path
 from jitload.cache.tiers import find_in_tiers
 from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
+from jitload.request.tune import Tune
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.fingerprints import compiler_identity, cpu_identity, recall_compiler_identity
@@ -171,11 +172,9 @@ def _tune_parts(request: Request) -> Iterator[tuple[str, Part]]:
     """Yield the key's parts for variants: the digest of the measurements, and values that depend on the device."""
     if request.tuned is not None:
         yield "tuned", request.tuned.digest
-    tunes = [launch.tune for _, launch in request.functions or () if launch.tune is not None]
-    if tunes := [tune for tune in tunes if "device." in repr(tune)]:
-        from jitload.request.variants import space_of
-
-        yield "variants", tuple(repr(space_of(request, tune)) for tune in tunes)
+    tunes = [launch.tune for _, launch in request.functions or () if isinstance(launch.tune, Tune)]
+    if spaces := [repr(tune.space(request.archs)) for tune in tunes if "device." in repr(tune)]:
+        yield "variants", tuple(spaces)
 
 
 def _flags(request: Request) -> list[str]:

@@ -24,7 +24,7 @@ from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
 from jitload.request.tune import Tune
-from jitload.request.variants import groups, source_digest, space_of, specialize, with_headers
+from jitload.request.variants import groups, source_digest, specialize, with_headers
 from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def _candidates(
             source=source_digest(request, name, launch),
         )  # fmt: skip
     if launch is not None:
-        space = enumerate(space_of(request, launch.tune))
+        assert isinstance(launch.tune, Tune)
+        space = enumerate(launch.tune.space(request.archs))
         return [Candidate(replace(like, values=values, number=number)) for number, values in space]
     assert request.triton is not None
     module = load_request(request, None, keep_module_alive=True, verbose=False)  # with a function for each variant
@@ -259,7 +260,7 @@ def _note_resources(candidate: Candidate, function: TypedFunction, args: Sequenc
     candidate.note(registers=kernel.registers, spill_bytes=kernel.spill_bytes)
     if kernel.shared_bytes is not None:
         candidate.note(shared_bytes=kernel.shared_bytes + plan.shared_bytes)
-    threads, is_triton = math.prod(plan.block or (0,)), "triton" in function._jitload_facts
+    threads, is_triton = plan.threads, "triton" in function._jitload_facts
     if threads > kernel.max_threads:
         candidate.note(reason=f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}")
     elif kernel.registers is not None and (threads or is_triton):

@@ -164,9 +164,8 @@ extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args,
 }
 
 /* Explain a call without launching: write the index of the kernel that it would launch (of Triton's kernels, the
- * position), how this was chosen, the number of key expressions and their values, and the grid, block, cluster and
- * dynamic shared memory, or zeros where the call passes the grid or block. args: (module, kernel index, address of 21
- * 64-bit integers, *the call's arguments). */
+ * position), how this was chosen, the threads and the dynamic shared memory of a block, or zeros if the call passes the
+ * grid or block, and the key. args: (module, kernel index, address of 12 64-bit integers, *the call's arguments). */
 JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_kernel* kernel = &((const jitload_module*)(uintptr_t)args[0].v_int64)->kernels[args[1].v_int64];
   int64_t* out = (int64_t*)(uintptr_t)args[2].v_int64;
@@ -182,9 +181,8 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
     kernel = jitload_choose(kernel, args, &chosen);
     if (kernel == NULL) return -1;
   }
-  memset(out, 0, sizeof *out * 21);
-  out[0] = kernel->triton != NULL ? triton_position : kernel->index, out[1] = chosen.how, out[2] = chosen.key_count;
-  memcpy(out + 3, chosen.key, sizeof chosen.key);
+  out[0] = kernel->triton != NULL ? triton_position : kernel->index, out[1] = chosen.how, out[2] = out[3] = 0;
+  memcpy(out + 4, chosen.key, sizeof chosen.key);
   if (kernel->triton != NULL) return 0;
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
@@ -198,6 +196,7 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
   }
   if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
   if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
-  memcpy(out + 11, request.plan.grid, sizeof(int64_t) * 10); /* with block, cluster and shared memory */
+  out[2] = request.plan.block[0] * request.plan.block[1] * request.plan.block[2];
+  out[3] = request.plan.shared_bytes;
   return 0;
 }

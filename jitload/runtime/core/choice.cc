@@ -1,10 +1,8 @@
 /* Choosing a variant by key, off the fast path: the tables of devices, and keys that were not tuned. */
-#include <stdio.h>
-
 #include "choice.h"
 
-/* Called once for each key that was not tuned, as far as the runtime remembers keys. */
-typedef void (*jitload_report_fn)(const char* function, const char* key, const char* gpu, int32_t how);
+/* Called for keys that were not tuned. `gpu` is "" if there is no table for it. */
+typedef void (*jitload_report_fn)(const char* function, const int64_t* key, int32_t count, const char* gpu, int32_t how);
 static jitload_report_fn jitload_report;
 
 /* args: (module, the address of a `jitload_report_fn`). */
@@ -77,52 +75,35 @@ static uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
   return hash;
 }
 
-/* Return how far a key is from a tuned one. The distance of logarithms is compared as the product of ratios, which is
- * the same on all machines. */
-static double jitload_key_distance(int32_t nearest, const int64_t* key, const jitload_number* tuned, int32_t count) {
-  double sum = 0, product = 1;
-  for (int32_t i = 0; i < count; ++i) {
-    const double a = (double)key[i], b = (double)tuned[i].value;
-    const double low = __builtin_fabs(a) < 1 ? 1 : __builtin_fabs(a), high = __builtin_fabs(b) < 1 ? 1 : __builtin_fabs(b);
-    sum += __builtin_fabs(a - b);
-    product *= (a < 0) != (b < 0) ? __builtin_huge_val() : low < high ? high / low : low / high;
-  }
-  return nearest == JITLOAD_NEAREST_LOG2 ? product : sum;
-}
-
-/* Return the position of the variant for a key, and set how it was chosen. If no key was tuned on the GPU, which an empty
- * `own` table says, the nearest of the keys of all GPUs counts. */
+/* Return the position of the variant for a key, and set how it was chosen. The distance of logarithms is compared as the
+ * product of ratios, which is the same on all machines. If no key was tuned on the GPU, which an empty `own` table says,
+ * the nearest of the keys of all GPUs counts. */
 static int32_t jitload_search_tables(const jitload_choice* choice, const jitload_table* own, const int64_t* key, int32_t* how) {
-  const int32_t count = choice->key_count;
-  const int is_tuned = *own->gpu != '\0';
+  const int32_t is_tuned = *own->gpu != '\0', count = choice->key_count, stride = count + 1;
+  const jitload_table* tables = is_tuned ? own : choice->tables;
   int32_t best = 0;
   double shortest = __builtin_huge_val();
   *how = JITLOAD_FIRST;
-  for (const jitload_table* table = is_tuned ? own : choice->tables;; ++table) {
-    const jitload_number* row = table->rows;
-    for (int32_t i = 0; i < table->row_count; ++i, row += count + 1) {
+  for (const jitload_table* table = tables; table < tables + (is_tuned ? 1 : choice->table_count); ++table) {
+    for (const jitload_number* row = table->rows; row < table->rows + table->row_count * stride; row += stride) {
       if (is_tuned && memcmp(row + 1, key, sizeof *key * (size_t)count) == 0) {
         *how = JITLOAD_TUNED;
         return (int32_t)row->value;
       }
-      if (choice->nearest == JITLOAD_NEAREST_NONE) continue;
-      const double distance = jitload_key_distance(choice->nearest, key, row + 1, count);
+      if (!choice->takes_nearest) continue;
+      double distance = 1;
+      for (int32_t k = 0; k < count; ++k) {
+        const double a = (double)key[k], b = (double)row[k + 1].value;
+        const double low = __builtin_fabs(a) < 1 ? 1 : __builtin_fabs(a), high = __builtin_fabs(b) < 1 ? 1 : __builtin_fabs(b);
+        distance *= (a < 0) != (b < 0) ? __builtin_huge_val() : low < high ? high / low : low / high;
+      }
       if (*how == JITLOAD_FIRST || distance < shortest) {
         shortest = distance, best = (int32_t)row->value;
         *how = JITLOAD_NEAREST;
       }
     }
-    if (is_tuned || table == &choice->tables[choice->table_count - 1]) return best;
   }
-}
-
-static void jitload_report_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key, int32_t how) {
-  char text[256] = "";
-  size_t used = 0;
-  for (int32_t i = 0; i < kernel->choice->key_count; ++i) {
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i != 0 ? ", " : "", (long long)key[i]);
-  }
-  if (jitload_report != NULL) jitload_report(kernel->name, text, table->gpu, how);
+  return best;
 }
 
 static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
@@ -143,10 +124,7 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
     return jitload_raise_key_error(kernel, &eval);
   }
-  if (chosen != NULL) {
-    chosen->key_count = choice->key_count;
-    memcpy(chosen->key, key, sizeof key);
-  }
+  if (chosen != NULL) memcpy(chosen->key, key, sizeof key);
   if (choice->table_count == 0) return 0;
   jitload_choice_state* state = jitload_create_once((jitload_choice_state**)&choice->state, [&](jitload_choice_state* made) {
     jitload_note_inputs(kernel, choice->program, &made->inputs);
@@ -164,7 +142,9 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     int32_t how;
     position = jitload_search_tables(choice, table, key, &how);
     __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
-    if (how != JITLOAD_TUNED) jitload_report_untuned(kernel, table, key, how);
+    if (how != JITLOAD_TUNED && jitload_report != NULL) {
+      jitload_report(kernel->name, key, choice->key_count, table->gpu, how);
+    }
     if (chosen != NULL) chosen->how = how;
   }
   const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };

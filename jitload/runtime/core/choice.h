@@ -22,7 +22,6 @@ typedef struct jitload_choice_state {
 /* What a call has chosen by its key: how, and the key. */
 typedef struct jitload_chosen {
   int32_t how;
-  int32_t key_count;
   int64_t key[JITLOAD_MAX_KEYS];
 } jitload_chosen;
 

@@ -31,7 +31,7 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-enum { JITLOAD_ABI = 5 };
+enum { JITLOAD_ABI = 7 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -94,9 +94,6 @@ enum {
   JITLOAD_DISPATCHES = 16, /* several kernels: a key chooses one if there is a `choice`, otherwise the tensors' dtypes */
 };
 
-/* How a call chooses for a key that is in no table. */
-enum { JITLOAD_NEAREST_NONE, JITLOAD_NEAREST_LOG2, JITLOAD_NEAREST_LINEAR };
-
 enum { JITLOAD_MAX_KEYS = 8 };
 
 typedef struct jitload_number {
@@ -118,7 +115,7 @@ typedef struct jitload_choice {
   struct jitload_choice_state* state; /* core/runtime.h */
   int32_t key_count;
   int32_t table_count;
-  int32_t nearest;
+  int32_t takes_nearest; /* a key that was not tuned takes the variant of the nearest one */
 } jitload_choice;
 
 /* An attribute of a launch, with the driver's number. A cluster's extents are computed at each call. */
