@@ -52,6 +52,12 @@ def test_heuristics_over_constexprs():
     assert constexprs(kernel, signature={"x_ptr": "*fp32", "n": "i32"}, HALF=64) == {"HALF": 64, "BLOCK": 128}
 
 
+def test_a_constexpr_may_be_passed_by_position():
+    kernel = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
+    assert constexprs(kernel, Tensor(), 8, 64) == {"HALF": 64, "BLOCK": 128}
+    assert "multiple values for argument 'HALF'" in refusal(SignatureError, kernel, Tensor(), 8, 64, HALF=64)
+
+
 def test_heuristics_run_for_each_variant():
     kernel = decided(HAS_BIAS=lambda args: args["bias_ptr"] is not None)
     variants = [{"signature": {"bias_ptr": None}}, {}]

@@ -1,5 +1,6 @@
 """Specializations of Triton kernels: from `signature=`, from example arguments, and of compiled and tuned kernels."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,9 @@ from triton_tuned import tuned, tuned_add
 
 import jitload
 from jitload.errors import SignatureError
+from jitload.triton.kernel import CompileSpec, assign_keywords, read_kernel
+from jitload.triton.plan import make_plan, signature_of
+from jitload.triton.versions import find_triton
 
 # ---- a signature -----------------------------------------------------------------------------------------------
 
@@ -145,6 +149,16 @@ def test_a_tuple_of_examples():
     facts = extract(kernels.of_a_tuple, (Tensor(), Tensor(address=8), 1), 65, BLOCK=128)
     assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
     assert assumptions(facts) == [("pair_0", "multiple_of", 16), ("pair_2", "equal_to", 1)]
+
+
+@since(3, 3)
+@pytest.mark.parametrize("scale", [1, 16, 7, None, 1.5])
+def test_a_plan_over_a_tuple_can_be_repeated_without_example_arguments(scale):
+    kernel, triton_ = read_kernel(kernels.of_a_tuple), find_triton()
+    spec = CompileSpec.of(((Tensor(), Tensor(address=8), scale), 65), BLOCK=128)
+    plan = make_plan(kernel, assign_keywords(kernel, spec), triton_, 90)
+    words = json.loads(json.dumps(signature_of(kernel, plan)))
+    assert plan.is_same(make_plan(kernel, assign_keywords(kernel, CompileSpec.of((), **words)), triton_, 90))
 
 
 @since(3, 3)

@@ -218,6 +218,10 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     """Return the spec after dividing the keywords of a call into example arguments, constexprs and compiler options."""
     params = {param.name: param for param in kernel.params}
     arguments = {name: value for name, value in spec.options.items() if name in params}
+    args, by_position = spec.args, dict(zip(params, spec.args, strict=False))
+    is_plain = len(args) == len(by_position) and not (arguments.keys() & by_position.keys()) and not _has_star(kernel)
+    if is_plain and any(params[name].is_constexpr for name in by_position):
+        args, arguments = (), {**by_position, **arguments}
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
     named_args = {name: value for name, value in arguments.items() if name not in constexprs}
     options = {name: value for name, value in spec.options.items() if name not in params and value is not None}
@@ -230,7 +234,13 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
             )
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
-    return spec.replaced(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)
+    constexprs = {**spec.constexprs, **constexprs}
+    return spec.replaced(args=args, named_args=named_args, constexprs=constexprs, options=options)
+
+
+def _has_star(kernel: TritonKernel) -> bool:
+    parameters = kernel.function.signature.parameters.values()
+    return any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters)
 
 
 def example_arguments(kernel: TritonKernel, spec: CompileSpec) -> dict[str, Any]:

@@ -92,12 +92,8 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
 
 def signature_of(kernel: TritonKernel, plan: Plan) -> dict[str, Any]:
     """Return the keywords of `load_triton` that give this plan without example arguments."""
-    signature: dict[str, Any] = {}
-    for index, (name, type_) in enumerate(plan.types):
-        value = plan.constants.get((index,), "")
-        if name not in plan.constexprs:
-            hinted = f"{type_}:16" if (index,) in plan.multiples else type_
-            signature[name] = None if value is None else "i32:1" if value == 1 else hinted
+    run_time = [(index, name, type_) for index, (name, type_) in enumerate(plan.types) if name not in plan.constexprs]
+    signature = {name: _with_hints(plan, type_, (index,)) for index, name, type_ in run_time}
     constexprs = {
         name: plan.constants.get((index,)) for index, (name, _) in enumerate(plan.types) if name in plan.constexprs
     }
@@ -107,6 +103,16 @@ def signature_of(kernel: TritonKernel, plan: Plan) -> dict[str, Any]:
         if constexprs.get(name) == defaults[name]:
             del constexprs[name]
     return {"signature": signature, "constexprs": constexprs, **plan.options}
+
+
+def _with_hints(plan: Plan, type_: Types, path: Path) -> Any:
+    """Return the item of `signature=` for a type of a plan, or a tuple of such items for a tuple of types."""
+    if isinstance(type_, tuple):
+        return tuple(_with_hints(plan, item, (*path, index)) for index, item in enumerate(type_))
+    if path not in plan.constants:
+        return f"{type_}:16" if path in plan.multiples else type_
+    value = plan.constants[path]
+    return None if value is None else "i32:1" if value == 1 else f"{type_}"
 
 
 def complete_constexprs(
