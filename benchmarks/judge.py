@@ -37,7 +37,7 @@ def judge_answers(answers: Sequence[Answer], problem: Path, workers: Sequence[in
     for count in workers:
         os.environ["TRITON_CACHE_DIR"] = str(problem.with_name(f"triton_{count}"))
         started = time.perf_counter()
-        with jitload.Judge(reference=problem, seconds=0.1, timeout=_TIMEOUT_S, remember=False) as judge:
+        with jitload.Judge(reference=problem, seconds=0.1, timeout=_TIMEOUT_S) as judge:
             first = judge.run(answers[0].text)
             print(f"until the first verdict: {time.perf_counter() - started:.2f} s ({first})")
             started = time.perf_counter()

@@ -25,7 +25,7 @@ extern "C" __global__ void chatter(float* y, int n) { for (int i = 0; i < n; ++i
 
 def make_judge(**options: object) -> Judge:
     inputs = lambda: (torch.rand(1000), torch.empty(1000))  # noqa: E731
-    options = {"timeout": 3, "memory": "600MB", "seconds": 0, "remember": False, **options}
+    options = {"timeout": 3, "memory": "600MB", "seconds": 0, **options}
     return jitload.Judge(reference=lambda x, y: x + 1, inputs=inputs, **options)
 
 
@@ -140,8 +140,9 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
             r.choice([
                 f"os.write(800, os.urandom({r.randint(4, 4000)}))\ntime.sleep(100)",
                 _frame("[]"),
-                _frame('{"us": 1, "late_us": 0, "has_results": false}'),
-                _frame('{"us": -1, "late_us": NaN, "has_results": 1}'),
+                _frame('{"us": 1, "is_ordered": true, "has_results": false}'),
+                _frame('{"stage": "ok", "reason": "right"}'),
+                _frame('{"us": -1, "has_results": 1}'),
             ])
         ),
     ),
@@ -186,7 +187,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
         lambda n, r: _body(f"threading.Thread(target=time.sleep, args=({MARK},)).start()", right=True),
     ),
     "syntax": (("compile",), lambda n, r: "def f(x, y):\n    return (" + "(" * (n % 50)),
-    "imports": (("load",), lambda n, r: r.choice(["import nothing_like_this", "x = 1", "def f(x): 1\ndef g(x): 2"])),
+    "imports": (("load",), lambda n, r: r.choice(["import nothing_like_this", "import os", "def f(x): 1\ndef g(): 2"])),
 }  # fmt: skip
 
 

@@ -123,9 +123,8 @@ def test_a_signal_that_the_judge_ignores_ends_a_candidate(judge):
     assert (verdict.stage, verdict.reason) == ("launch", "its process was ended by SIGHUP in a call")
 
 
-_ENDS_PARENT = """import os, signal, subprocess, time
+_ENDS_PARENT = """import os, signal, time
 def f(x, y):
-    subprocess.Popen(["sleep", "%s"], start_new_session=True)
     while not os.path.exists("%s/waits"):
         time.sleep(0.01)
     os.killpg(os.getppid(), signal.SIGKILL)
@@ -145,12 +144,11 @@ def test_a_candidate_that_ends_its_parent_costs_only_itself(directory, monkeypat
     before, _, after = processes._PROGRAM.partition("from jitload.judging.template import serve; ")
     monkeypatch.setattr(processes, "_PROGRAM", before + fast + after)
     monkeypatch.setattr(processes.Processes, "make_template", staticmethod(processes.Template))
-    texts = [_ENDS_PARENT % (MARK, directory), _WAITS % (directory, directory)]
+    texts = [_ENDS_PARENT % directory, _WAITS % (directory, directory)]
     with make_judge(timeout=60) as judge:
         verdicts = [*judge.map(texts, workers=2, progress=False), judge.run(RIGHT)]
     assert [verdict.stage for verdict in verdicts] == ["launch", "ok", "ok"]
     assert verdicts[0].reason == "its process ends its parent, which was ended by SIGKILL in a call"
-    assert left_behind() == []
     assert [path.name for path in directory.glob("jitload-judge-*")] == []
 
 
@@ -160,15 +158,14 @@ def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
     assert judge.run(RIGHT).ok
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_candidate_that_ends_or_stops_its_siblings_does_not_stop_the_judge(judge, number):
+def test_a_candidate_that_ends_its_siblings_does_not_stop_the_judge(judge):
     judge._processes._spare.result()  # the next process is there
-    text = f"""import os
+    text = """import os
 def f(x, y):
-    for task in os.listdir(f"/proc/{{os.getppid()}}/task"):
-        for pid in open(f"/proc/{{os.getppid()}}/task/{{task}}/children").read().split():
+    for task in os.listdir(f"/proc/{os.getppid()}/task"):
+        for pid in open(f"/proc/{os.getppid()}/task/{task}/children").read().split():
             if int(pid) != os.getpid():
-                os.kill(int(pid), {number})
+                os.kill(int(pid), 9)
     y.numpy()[:] = x.numpy() + 1
 """
     assert judge.run(text).ok
@@ -194,7 +191,7 @@ def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
     monkeypatch.setattr(judge._problem, "setup", judge._problem.setup._replace(timeout=50))
     assert judge.run(RIGHT).ok
     assert judge.run(ADD.replace("1.0f", "one"), LAUNCH).stage == "compile"
-    assert [s for s in stages if s[0] != "start"] == [("load", 120), ("launch", 50), ("compile", 120)]
+    assert [s for s in stages if s[0] != "start"] == [("load", 120), ("launch", 50), ("load", 120)]
 
 
 def test_the_next_verdict_comes_soon_after_a_death(judge):
@@ -255,9 +252,9 @@ def test_a_candidate_precompiles_no_headers_in_the_background(judge):
 
 @pytest.mark.parametrize("error", ['ValueError("\\1" * 40_000)', 'type("x" * 300_000, (Exception,), {})'])
 def test_errors_that_are_long_as_messages(judge, error):
-    verdict = judge.run(f"raise {error}")
+    verdict = judge.run(f"import os\nraise {error}")
     assert verdict.stage == "load"
-    assert verdict.reason.startswith(("ValueError: ????", "xxxx"))
+    assert verdict.reason.startswith(("ValueError: \1\1", "xxxx"))
 
 
 def test_texts_for_torch(patient):
@@ -297,7 +294,7 @@ def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path, monkeypatch
     answers = [answer.replace("x * self.weight", text) for text in (numpy, "x + self.weight", "x * self.weight")]
     with make_executor() as executor:  # whose judges are others
         for _ in range(3):
-            judge = jitload.Judge(reference=problem, seconds=0, timeout=60, remember=False)
+            judge = jitload.Judge(reference=problem, seconds=0, timeout=60)
             verdicts = judge.map(answers, executor=executor, progress=False)
             monkeypatch.chdir("/")  # as where a worker runs
             right, wrong, same = verdicts
@@ -306,7 +303,6 @@ def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path, monkeypatch
             assert wrong.stage == "wrong"
             assert same.stage == "cheat"
             assert "the operators of torch of the reference: mul" in same.reason
-    assert len(judge_module._judges) == 2  # older ones are closed
 
 
 def test_answers_that_compile_with_torch(patient):
@@ -320,14 +316,13 @@ def test_answers_that_compile_with_torch(patient):
     assert verdict.stage == "compile"
     assert "one" in verdict.reason
     verdict = patient.run(text.replace("ModelNew", "_Model").replace("f =", "_f ="))
-    assert verdict.reason.endswith("it has neither a class ModelNew nor a public function")
+    assert "it has 0 functions (none)" in verdict.reason
 
 
 # ---- many candidates, and what is remembered -------------------------------------------------------------------------
 
 
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
-    monkeypatch.setattr(hasty._problem, "setup", hasty._problem.setup._replace(remember=True))
     monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache")
     monkeypatch.setattr(judge_module, "START_S", 4)
     assert hasty.run("import time\ntime.sleep(99)").reason == "its process is not done after 4 s while it was loaded"
@@ -351,21 +346,6 @@ def test_arguments_are_checked():
         make_judge().run(5)
 
 
-@pytest.mark.parametrize(
-    ("tensor", "kind"),
-    [
-        (lambda: torch.rand(3).to_sparse(), "sparse_coo"),
-        (lambda: torch.rand(3, device="meta"), "meta"),
-        (lambda: torch.rand(3).to_mkldnn(), "_mkldnn"),
-    ],
-)
-def test_inputs_and_results_are_dense(tensor, kind):
-    with pytest.raises(jitload.JitLoadError, match=f"inputs= returned a tensor that is a {kind} tensor"):
-        jitload.Judge(reference=lambda x, _: x + 1, inputs=lambda: (torch.rand(3), tensor()))
-    with pytest.raises(jitload.JitLoadError, match=f"the reference returned a tensor that is a {kind} tensor"):
-        jitload.Judge(reference=lambda _: tensor(), inputs=lambda: torch.rand(3))
-
-
 def test_outputs_are_found():
     def problem(reference, inputs, **options):
         return jitload.Judge(reference=reference, inputs=inputs, **options)._problem
@@ -373,8 +353,6 @@ def test_outputs_are_found():
     pair = lambda: (torch.rand(3), torch.rand(3))  # noqa: E731
     assert problem(lambda x, y: x + 1, pair).outputs == (1,)
     assert problem(lambda x, y: x + y, pair).outputs == ()  # `y` is an input
-    added = problem(lambda x, y: x + y, pair, outputs="y")
-    assert (added.outputs, added._poisoned) == ((1,), [])
     in_place = problem(lambda x, y: y.add_(x).size(0) * [] or None, pair)
     assert (in_place.outputs, in_place._poisoned) == ((1,), [])
 

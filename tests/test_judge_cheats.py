@@ -1,13 +1,10 @@
 """Verdicts on answers to problems in the form of KernelBench, and on cheats, on the CPU target."""
 
 import textwrap
-from collections.abc import Callable
 
 import pytest
 
 import jitload
-from jitload.judging import judge as judge_module
-from jitload.judging.devices import call_behind
 
 pytest_plugins = ["support.judging"]
 pytestmark = pytest.mark.usefixtures("shared_template")
@@ -21,8 +18,8 @@ PROBLEMS = {
             "torch.zeros_like(x)": "wrong",
             "torch.full_like(x, 1 / 20_000)": "wrong",
             "x.as_subclass(Late)": "wrong: result 0 is no torch.Tensor, but of type Late",
-            "torch.softmax(x, 1).to_sparse()": "wrong: result 0 is a sparse_coo tensor, not a dense one",
-            "torch.empty_like(x, device='meta')": "wrong: result 0 is a meta tensor, not a dense one",
+            "torch.softmax(x, 1).to_sparse()": "wrong: result 0 is sparse_coo of shape (4, 20000)",
+            "torch.empty_like(x, device='meta')": "wrong: result 0 is meta of shape (4, 20000)",
         },
     ),
     "a conjugate": (
@@ -52,14 +49,13 @@ PROBLEMS = {
     "a part of the reference": (
         "torch.relu(x) * 2", "torch.randn(99)",
         {
-            "x.clamp(min=0) * 2": "cheat: it computes nothing but with operators of torch, as the reference does: mul",
             "torch.from_numpy(np.maximum(x.numpy(), 0)) * 2": "ok",
         },
     ),
     "a product as a part of the reference": (
         "torch.relu(x @ x.T)", "torch.randn(9, 9)",
         {
-            "torch.einsum('ij,kj->ik', x, x).clamp(min=0)": "cheat: it computes nothing but with operators of torch",
+            "torch.einsum('ij,kj->ik', x, x).relu()": "cheat",
             "torch.relu(torch.from_numpy(x.numpy() @ x.numpy().T))": "ok",
         },
     ),
@@ -98,7 +94,7 @@ def test_problems_of_kernelbench(name, tmp_path):
             jitload.Judge(reference=problem)
         return
     texts = [MODEL.replace("class Model", "class ModelNew").replace("RESULT", answer) for answer in answers]
-    with jitload.Judge(reference=problem, seconds=0.001, timeout=60, remember=False) as judge:
+    with jitload.Judge(reference=problem, seconds=0.001, timeout=60) as judge:
         verdicts = [f"{v.stage}: {v.reason}" for v in judge.map(texts, progress=False)]
     assert [v[: len(e)] for v, e in zip(verdicts, answers.values(), strict=True)] == [*answers.values()], verdicts
 
@@ -118,8 +114,8 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         "by its process's clock",
         f"time.sleep(0.05); {RIGHT_BODY}",
         """
-        from jitload.measuring.clocks import HOST_CLOCK
-        HOST_CLOCK.time = lambda sample: (sample.restore(), sample.call(), 0.0)[-1]
+        from jitload.judging.devices import HOST
+        HOST.run = lambda write, call, _: (write(), (call(), 0.0, True))[1]
         """,
     ),
     "work in a thread": (
@@ -150,11 +146,11 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         "cheat", "by its process's clock",
         f"""
         frame = sys._getframe(2)
-        while "arena_number" not in frame.f_locals:
+        while "process" not in frame.f_locals:
             frame = frame.f_back
-        process = frame.f_locals["self"]
-        real = type(process).answer
-        process.answer = lambda answer: real(process, {{**answer, "us": 1.0}})
+        process = frame.f_locals["process"]
+        real = type(process).call
+        process.call = lambda *args: {{**real(process, *args), "us": 1.0}}
         time.sleep(0.02)
         {RIGHT_BODY}
         """,
@@ -166,70 +162,11 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheats_are_found(patient, monkeypatch, name):
-    monkeypatch.setattr(judge_module, "_NULL_FACTOR", 0)  # or a busy machine would explain that a call takes longer
+def test_cheats_are_found(patient, name):
     stage, reason, body, top = CHEATS[name]
     body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
     verdict = patient.run(f"import threading, time, torch, numpy\n{top}\ndef f(x, y):\n{body}\n")
     assert (verdict.stage, reason in verdict.reason) == (stage, True), verdict
-
-
-class SimulatedGpu:
-    """A GPU whose current stream waits for the end of a delay. Its other streams work at once."""
-
-    def __init__(self) -> None:
-        self.queue: list[Callable[[], object]] = []
-        self.is_delayed = False
-        self.clock = self
-
-    def use_stream(self) -> None:
-        pass
-
-    def delay(self, _: int) -> None:
-        self.is_delayed = True
-
-    def launch(self, work: Callable[[], object]) -> None:
-        self.queue.append(work)
-        if not self.is_delayed:
-            self.wait()
-
-    def copies(self, memory: dict[str, int]) -> dict[str, int]:
-        copy: dict[str, int] = {}
-        self.launch(lambda: copy.update(memory))
-        return copy
-
-    def is_busy(self) -> bool:
-        return self.is_delayed
-
-    def wait(self) -> None:
-        self.is_delayed = False
-        while self.queue:
-            self.queue.pop(0)()
-
-
-@pytest.mark.parametrize(
-    ("stream", "result", "is_ordered"),
-    [("current", 4, True), ("other", 0, True), ("host", 4, False), ("late", 0, True)],
-)
-def test_only_work_in_the_current_stream_sees_inputs_and_is_seen(stream, result, is_ordered):
-    gpu, memory = SimulatedGpu(), {"x": 0, "y": 0}
-
-    def compute() -> None:
-        memory["y"] = memory["x"] + 1
-
-    def call() -> dict[str, int]:
-        if stream == "host":
-            gpu.wait()
-        if stream in ("host", "other"):
-            compute()
-        elif stream == "current":
-            gpu.launch(compute)
-        return memory
-
-    results, facts = call_behind(gpu, lambda: gpu.launch(lambda: memory.update(x=3, y=0)), call, delay_ms=5)
-    if stream == "late":  # another stream that has waited for the inputs, and for which nothing waits
-        compute()
-    assert (results["y"], facts["is_ordered"]) == (result, is_ordered)
 
 
 def test_a_clock_that_is_patched_only_in_a_call_is_not_the_one_that_measures(patient):

@@ -29,7 +29,7 @@ kernel = jitload.load_inline("add", cuda_sources={ADD!r}, functions={{"add_one":
 def judge(gpu: None) -> Iterator[Judge]:
     inputs = lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"))  # noqa: E731
     reference = lambda x, y: x + 1  # noqa: E731
-    with jitload.Judge(reference=reference, inputs=inputs, timeout=30, seconds=0.2, remember=False) as judge:
+    with jitload.Judge(reference=reference, inputs=inputs, timeout=30, seconds=0.2) as judge:
         yield judge
 
 
@@ -114,7 +114,7 @@ def test_answers_to_kernelbench_with_an_extension(tmp_path):
     problem = tmp_path / "softmax.py"
     problem.write_text(MODEL)
     zeros = EXTENSION.replace("return e / e.sum(1, keepdim=True)", "return e * 0")
-    with jitload.Judge(reference=problem, timeout=120, seconds=0.05, remember=False) as judge:
+    with jitload.Judge(reference=problem, timeout=120, seconds=0.05) as judge:
         right, wrong, same = map(judge.run, (EXTENSION, zeros, MODEL.replace("Model(", "ModelNew(")))
     assert right.ok, right
     assert (wrong.stage, same.stage) == ("wrong", "cheat")
@@ -213,7 +213,7 @@ def test_a_kernel_beside_operators_of_torch_is_work_of_its_own():
     """A call without data shows that one candidate needs nothing but torch. That of the other fails."""
     inputs = lambda: (torch.randn(SIZE, device="cuda"),)  # noqa: E731
     kernel = f"{TOP}\ndef f(x):\n    y = torch.empty_like(x)\n    kernel(x * 2, y)\n    return y"
-    with jitload.Judge(reference=lambda x: x * 2 + 1, inputs=inputs, timeout=60, seconds=0, remember=False) as judge:
+    with jitload.Judge(reference=lambda x: x * 2 + 1, inputs=inputs, timeout=60, seconds=0) as judge:
         own, same = judge.run(kernel), judge.run("import torch\ndef f(x):\n    return (x * 2).sub(-1)")
     assert own.ok, own
     assert same.stage == "cheat", same
@@ -253,7 +253,6 @@ def test_a_triton_kernel():
         inputs=lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"), SIZE),
         timeout=60,
         seconds=0.1,
-        remember=False,
     ) as judge:
         verdict = judge.run(textwrap.dedent(source), {"add_one": keywords})
     assert verdict.ok, verdict
@@ -291,7 +290,7 @@ def test_an_answer_that_launches_a_triton_kernel(tmp_path):
             return y
     """
     (tmp_path / "problem.py").write_text(textwrap.dedent(problem))
-    with jitload.Judge(reference=tmp_path / "problem.py", timeout=60, seconds=0.1, remember=False) as judge:
+    with jitload.Judge(reference=tmp_path / "problem.py", timeout=60, seconds=0.1) as judge:
         verdict = judge.run(textwrap.dedent(answer))
     assert verdict.ok, verdict
 

@@ -69,10 +69,6 @@ class ChildProcess:
         """Return whether the child runs."""
         return self._process.poll() is None
 
-    def wake(self) -> None:
-        """Let the child go on if a signal has stopped it."""
-        self._process.send_signal(signal.SIGCONT)
-
     def _has_ended(self) -> bool:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_SHUTDOWN_S)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+import pickle
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,23 +19,20 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
+from jitload.judging.devices import HOST, Host, open_device
 from jitload.judging.problem import Case, Problem, read_source
 from jitload.judging.processes import START_S, CandidateProcess, Processes
 from jitload.judging.records import Answer, Candidate, Rejected, Verdict, make_candidate
-from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 from jitload.toolchain.private_files import load_json, save_json
 
-_DELAYS_MS = (5, 50, 200)
-_FAKE_S = 10.0
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
+_DELAYS_MS = (2, 20, 200)  # how long a GPU is kept busy until a candidate has launched its work
 _KEPT_JUDGES = 2  # in a worker of an executor
-_LATE_US, _LATE_SHARE = 3.0, 0.1  # how long other streams may seem to work on after a call
-_UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
-_CLOCK_TRIES = 10
-_NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
+_UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its own time a call may take by the judge's clock
+_BYTES_PER_US = 500  # how fast inputs are written before a call, at least
 _measuring = threading.Lock()
 
 
@@ -45,22 +43,20 @@ class Judge:
     reference, which only this process knows. It is no security boundary: see the manual.
 
     Args:
-        reference: A function that is right. It returns the results, or writes them to its arguments. Or the path of a
-            Python file that defines `reference` and `inputs`, or in the form of KernelBench, `Model`, `get_inputs` and
-            `get_init_inputs`.
+        reference: A function that is right. It returns the results, or writes them to its arguments. If it returns
+            them, a candidate may write them to the last arguments, provided that they fit and the reference does not
+            read them. Or the path of a Python file that defines `reference` and `inputs`, or in the form of
+            KernelBench, `Model`, `get_inputs` and `get_init_inputs`.
         inputs: A function that returns new arguments, with random values and always the same shapes.
-        outputs: The arguments that candidates write to, by name or position. By default, those that the reference
-            changes. If it returns its results, the last arguments, provided that they fit and it does not read them.
         timeout: How long the calls of a candidate may take in all, in seconds. Compiling and loading it has a limit of
             its own: two minutes, or `timeout` if that is longer.
         memory: How much memory its processes may use, such as "4GB".
         rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, it is by default
-            0.01, or less if results for different inputs would then seem to be equal.
+            0.01, or less if the results hardly depend on the inputs.
         atol: The allowed absolute difference, likewise.
         seconds: Roughly how long to measure a candidate. With 0, nothing is measured.
         flush_l2: Whether the L2 cache of a GPU is emptied before each call that is measured.
         allow_torch: Whether a candidate may compute its result with the same operators of torch as the reference.
-        remember: Whether a candidate that hung is remembered in the cache and not run again.
 
     Raises:
         JitLoadError: An argument is invalid.
@@ -75,7 +71,6 @@ class Judge:
         *,
         reference: Any,
         inputs: Callable[[], Any] | None = None,
-        outputs: Any = None,
         timeout: float = 20.0,
         memory: str | int = "4GB",
         rtol: float | None = None,
@@ -83,24 +78,26 @@ class Judge:
         seconds: float = 0.5,
         flush_l2: bool = True,
         allow_torch: bool = False,
-        remember: bool = True,
     ) -> None:
         if isinstance(reference, str | Path):
             reference = Path(reference).absolute()  # a worker may have another working directory
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
-        self._token = secrets.token_hex(8)
         try:
             size = parse_size(str(memory))
         except ValueError as error:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        names = ("timeout", "seconds", "flush_l2", "allow_torch", "remember")
+        names = ("timeout", "seconds", "flush_l2", "allow_torch")
         limits = {"memory": size, **{name: self._arguments[name] for name in names}}
-        self._problem = Problem(read_source(reference, inputs), outputs, Tolerance(rtol, atol), limits)
+        self._problem = Problem(read_source(reference, inputs), Tolerance(rtol, atol), limits)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes = Processes(self._problem.setup)
         weakref.finalize(self, self._processes.close).atexit = False  # or a fork of this process would end them
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a worker of an executor have a judge of its own, which it keeps for the next candidates."""
+        return _judge_in_worker, (pickle.dumps(self._arguments),)
 
     def __enter__(self) -> Judge:  # noqa: PYI034  Self is in typing since Python 3.11
         self._processes.start()
@@ -138,17 +135,18 @@ class Judge:
         hang, known = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}", 0.0
         with suppress(OSError, ValueError, RecursionError):
             known = float(str(load_json(hang)))
-        if setup.remember and known >= setup.timeout:
+        if known >= setup.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=candidate.name, stage="hang", reason=reason)
         started = time.monotonic()
         process, verdict = self._try(candidate, self._processes)
-        if process.is_lost:  # perhaps because of another candidate, so it is judged with a template of its own
+        if process.status is None or process.stage == "start":
+            # Another candidate may have ended it or the template, so it is judged with a template of its own.
             with closing(Processes(setup)) as alone:
                 process, verdict = self._try(candidate, alone)
         if process.stage == "start":
             raise JitLoadError(f"a candidate cannot be judged: {verdict['reason']}:\n{process.output}")
-        if setup.remember and verdict["stage"] == "hang" and process.stage == "launch":
+        if verdict["stage"] == "hang" and process.stage == "launch":
             save_json(hang, setup.timeout)
         return Verdict(name=candidate.name, output=process.output, seconds=time.monotonic() - started, **verdict)
 
@@ -186,41 +184,29 @@ class Judge:
         functions = self._problem.source.functions if functions is None else functions
         items = [item if isinstance(item, Mapping) else {"candidate": item} for item in candidates]
         made = [make_candidate(**{"candidate": None, "functions": functions, **item}) for item in items]
-        if executor is not None:
-            futures = [executor.submit(_judge_elsewhere, self._token, self._arguments, one) for one in made]
-            return _in_order(futures, None, is_shown=progress)
-        threads = ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), thread_name_prefix="jitload-judge")
-        return _in_order([threads.submit(self._judge, one) for one in made], threads, is_shown=progress)
+        pool = executor or ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), "jitload-judge")
+        futures = [pool.submit(self._judge, one) for one in made]
+
+        def verdicts() -> Iterator[Verdict]:
+            try:
+                with progress_bar(is_shown=progress and bool(futures)) as show:
+                    for number, future in enumerate(futures):
+                        verdict = future.result()
+                        if show:
+                            show(f"judge: {verdict.stage}", number + 1, len(futures))
+                        yield verdict
+            finally:
+                for future in futures:
+                    future.cancel()
+                if not executor:
+                    pool.shutdown()
+
+        return verdicts()
 
 
-def _in_order(futures: list[Future[Verdict]], threads: Executor | None, *, is_shown: bool) -> Iterator[Verdict]:
-    try:
-        with progress_bar(is_shown=is_shown and bool(futures)) as show:
-            for number, future in enumerate(futures):
-                verdict = future.result()
-                if show:
-                    show(f"judge: {verdict.stage}", number + 1, len(futures))
-                yield verdict
-    finally:
-        for future in futures:
-            future.cancel()
-        if threads:
-            threads.shutdown()
-
-
-_judges: dict[str, Judge] = {}  # of a worker of an executor, the last used one last
-_judges_lock = threading.Lock()
-
-
-def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candidate) -> Verdict:
-    with _judges_lock:
-        judge = _judges[token] = _judges.pop(token) if token in _judges else Judge(**arguments)
-        for old in [*_judges][:-_KEPT_JUDGES]:
-            del _judges[old]  # its processes end when nothing uses it
-    return judge._judge(candidate)  # noqa: SLF001
-
-
-# ---- one candidate ---------------------------------------------------------------------------------------------------
+@lru_cache(_KEPT_JUDGES)
+def _judge_in_worker(arguments: bytes) -> Judge:
+    return Judge(**pickle.loads(arguments))  # noqa: S301  of the program that uses the executor
 
 
 class _Trial:
@@ -228,107 +214,62 @@ class _Trial:
 
     def __init__(self, problem: Problem, candidate: Candidate, process: CandidateProcess) -> None:
         self._problem, self._setup, self._candidate, self._process = problem, problem.setup, candidate, process
-        self._starts, self._calls, self._null_us = problem.starts(), 0, 0.0
+        self._starts, self._calls = problem.starts(), 0
 
     def verdict(self) -> dict[str, Any]:
         """Return attributes of the verdict."""
         try:
-            self._process.prepare()
-            self._null_late_us = min(answer.late_us for answer in self._rehearse())
-            stage = "compile" if self._candidate.kind in ("cuda", "torch") else "load"
-            self._process.begin(stage, max(self._setup.timeout, START_S))
-            registers = self._process.load(self._candidate).registers
+            registers = self._process.load(self._candidate, max(self._setup.timeout, START_S)).registers
             self._process.begin("launch", self._setup.timeout)
             return {"stage": "ok", "registers": registers or None, **self._run()}
         except Rejected as rejection:
             return rejection.facts
 
-    def _rehearse(self) -> list[Answer]:
-        """Measure how long a call takes that computes nothing. Keep the longest of such times."""
-        answers = [self._process.ask("call", "rehearse", self._starts, 0, 0) for _ in range(3)]
-        self._null_us = max(self._null_us, min(answer.seen_us for answer in answers))
-        return answers
-
     def _run(self) -> dict[str, float]:
         """Call the candidate in all ways. Return its time and that of the reference."""
-        answer, _ = self._call("trace")
-        shared = self._shared_operators((*answer.operators, *answer.everywhere))
-        if shared and shared == self._problem.operators:
+        operators = self._problem.operators
+        answer, _, _ = self._call(is_traced=True)
+        if operators and operators <= {*answer.operators} and not self._setup.allow_torch:
             reason = "it computes the result with the operators of torch of the reference"
-            raise Rejected("cheat", f"{reason}: {', '.join(sorted(shared))}")
-        self._check_order()
-        self._call()
-        times = self._measure() if self._setup.seconds else {}
-        self._check_own_work(answer)
-        return times
+            raise Rejected("cheat", f"{reason}: {', '.join(sorted(operators))}")
+        for delay_ms in _DELAYS_MS:
+            if self._call(delay_ms)[0].is_ordered:
+                break
+        else:
+            delay_ms = _DELAYS_MS[0]  # it waits for the GPU itself
+        self._call(delay_ms)
+        return self._measure(delay_ms) if self._setup.seconds else {}
 
-    def _call(self, kind: str = "measure", delay_ms: int = 0, clock: Clock = HOST_CLOCK) -> tuple[Answer, Case]:
-        """Call the candidate with new inputs, and check all that it did. `clock` measures the reference."""
+    def _call(self, delay_ms: int = 0, device: Host = HOST, *, is_traced: bool = False) -> tuple[Answer, Case, float]:
+        """Call the candidate with new inputs, and check all that it did. `device` runs the reference.
+
+        Return the answer, the inputs, and how long the call took by the clock of this process, in microseconds.
+        """
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
-        starts = self._problem.starts() if self._calls % 2 else self._starts
-        case = self._problem.new_case(shared, starts, clock)
-        answer = self._process.ask("call", kind, case.starts, self._calls % 2, delay_ms)
+        starts = self._starts if self._calls % 2 else self._problem.starts()
+        case = self._problem.new_case(shared, starts, device)
+        self._process.ask("prepare", starts, self._calls % 2)
+        began = time.perf_counter()
+        answer = self._process.ask("call", delay_ms, is_traced)
+        seen_us = (time.perf_counter() - began) * 1e6
+        has_results = self._process.ask("fetch").has_results
         received = shared.clone()  # which no process can change while it is compared
-        self._problem.check(case, received, answer, self._candidate.name)
-        return answer, case
+        self._problem.check(case, received, self._candidate.name, has_results=has_results)
+        return answer, case, seen_us
 
-    def _check_order(self) -> None:
-        """Call the candidate so that work that does not wait for the current stream comes before the inputs.
-
-        If the delay was too short, or the candidate has waited for its end, try a longer one.
-        """
-        for delay_ms in _DELAYS_MS:
-            answer, _ = self._call("delay", delay_ms)
-            if answer.is_ordered:
-                return
-
-    def _shared_operators(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the operators of torch that the reference calls, too, if the candidate must not."""
-        may_call = self._setup.allow_torch or self._candidate.kind not in ("python", "torch")
-        return frozenset() if may_call else self._problem.operators & {*names}
-
-    def _check_own_work(self, answer: Answer) -> None:
-        """Reject a candidate that calls operators of torch as the reference does, and computes nothing itself.
-
-        It can also be called with tensors that have no data. This may end the process, so it must be the last call.
-        """
-        shared = self._shared_operators(answer.operators)
-        if not shared or any("." in name for name in answer.operators):
-            return
-        self._process.left_s = min(self._process.left_s, _FAKE_S)
-        try:
-            called = self._process.ask("call_without_data", self._starts).operators
-        except Rejected:
-            return
-        if called == answer.operators:
-            reason = "it computes nothing but with operators of torch, as the reference does"
-            raise Rejected("cheat", f"{reason}: {', '.join(sorted(shared))}")
-
-    def _measure(self) -> dict[str, float]:
+    def _measure(self, delay_ms: int) -> dict[str, float]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
-        samples: list[tuple[Answer, Case]] = []
-        with _measuring, self._problem.clock() as clock:
-            end = time.monotonic() + self._setup.seconds
+        setup = self._setup
+        samples: list[tuple[Answer, Case, float]] = []
+        with _measuring, ExitStack() as resources:
+            device = open_device(setup.device, resources, flushes_l2=setup.flush_l2)
+            end = time.monotonic() + setup.seconds
             while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
-                samples.append(self._call(clock=clock))
-        self._rehearse()  # the machine may be busier than before
-        self._check_order()
-        typical, late = (median(getattr(answer, name) for answer, _ in samples) for name in ("us", "late_us"))
-        late -= self._null_late_us
-        if late > _LATE_US + _LATE_SHARE * typical:
-            reason = f"its work goes on in other streams, for {late:.1f} µs after the call of {typical:.1f} µs"
+                samples.append(self._call(delay_ms, device))
+        us = median(answer.us for answer, _, _ in samples)
+        seen_us = min(seen_us for _, _, seen_us in samples)
+        if seen_us > _UNSEEN_FACTOR * (us + delay_ms * 1000) + _UNSEEN_US + setup.results[-1].end / _BYTES_PER_US:
+            reason = f"a call takes {us:.0f} µs by its process's clock, but {seen_us:.0f} µs by that of the judge"
             raise Rejected("cheat", reason)
-        self._check_clock(typical, min(answer.seen_us for answer, _ in samples))
-        return {"median_us": typical, "reference_us": median(case.reference_us for _, case in samples)}
-
-    def _check_clock(self, typical_us: float, seen_us: float) -> None:
-        """Reject a candidate whose calls all take much longer by the clock of this process, also if it is busy."""
-        for _ in range(_CLOCK_TRIES):
-            shortest = seen_us - _NULL_FACTOR * self._null_us
-            if shortest <= _UNSEEN_FACTOR * typical_us + _UNSEEN_US:
-                return
-            self._rehearse()
-            seen_us = min(seen_us, self._call()[0].seen_us)
-        reason = f"a call takes {typical_us:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
-        raise Rejected("cheat", reason)
+        return {"median_us": us, "reference_us": median(case.reference_us for _, case, _ in samples)}

@@ -58,24 +58,15 @@ class Template(ChildProcess):
             if descriptors:
                 with suppress(OSError):  # it has died
                     socket.send_fds(self._control, [b"\0"], list(descriptors))
-            self.wake()  # a candidate may have stopped it
+            self._process.send_signal(signal.SIGCONT)  # a candidate may have stopped it
             answer: int | None = self.ask(question, timeout_s=START_S)
-        if answer is None:
-            self._end_orphans()
-        return answer
-
-    def _end_orphans(self) -> None:
-        for link in Path("/proc").glob("[0-9]*/cwd"):
-            with suppress(OSError):
-                if os.readlink(link).startswith(f"{self.root}/"):
-                    os.kill(int(link.parent.name), signal.SIGKILL)
+            return answer
 
     def end(self) -> None:
         """End the template, which ends its processes."""
         self.close()
         self.await_end()
         self._control.close()
-        self._end_orphans()
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -84,7 +75,7 @@ class CandidateProcess:
 
     def __init__(self, template: Template, setup: Setup) -> None:
         self.begin("start", START_S)
-        self.is_lost = False  # whether it ended with the template
+        self.status: int | None = None  # how it has ended, or None if the template has died, too
         self.output = ""  # the end of what it has printed, when it has ended
         self._template, self._most_memory, self._first_memory = template, setup.memory, 0
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -100,39 +91,29 @@ class CandidateProcess:
             descriptors = (theirs.fileno(), memory.fileno(), self._output.fileno())
             self._pid = template.order((self._directory, setup), descriptors) or 0
 
-    def wake(self) -> bool:
-        """Let it go on, and return whether it is alive. A candidate may have stopped or ended it."""
-        if self._pid:
-            with suppress(OSError):
-                os.kill(self._pid, signal.SIGCONT)
-        return _memory_of(self._pid) > 0
-
     def begin(self, stage: str, limit_s: float) -> None:
-        """Begin a stage (`start`, `compile`, `load` or `launch`), which may take `limit_s` seconds."""
-        self.stage, self._limit_s, self.left_s = stage, limit_s, limit_s
+        """Begin a stage (`start`, `load` or `launch`), which may take `limit_s` seconds."""
+        self.stage, self._limit_s, self._left_s = stage, limit_s, limit_s
 
-    def prepare(self) -> None:
-        """Wait until it is ready."""
+    def load(self, candidate: Candidate, limit_s: float) -> Answer:
+        """Wait until it is ready, and let it compile and load a candidate, which may take `limit_s` seconds."""
         self._answer()
         self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
-
-    def load(self, candidate: Candidate) -> Answer:
-        """Let it compile and load a candidate."""
+        if not self._first_memory:  # another candidate has ended it
+            raise self._lost_connection()
+        self.begin("load", limit_s)
         Path(self._directory, "candidate").write_bytes(pickle.dumps(candidate))  # it may be long for a message
         return self.ask("load")
 
     def ask(self, method: str, *arguments: Any) -> Answer:
-        """Send a request, and return the answer, with `seen_us`: how long it took by the clock of this process."""
-        start = time.perf_counter()
+        """Send a request, and return the answer."""
         with suppress(OSError):  # it has died, as the missing answer will show
             self._socket.send(pickle.dumps((method, arguments)))
-        answer = self._answer()._replace(seen_us=(time.perf_counter() - start) * 1e6)
-        if answer.error:
-            stage = "compile" if answer.is_compile else "memory" if _OUT_OF_MEMORY.search(answer.error) else self.stage
-            raise Rejected(stage, answer.error.partition("\n")[0], answer.diagnostics)
-        if answer.replaced:
-            raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
-        return answer
+        answer = self._answer()
+        if not answer.reason:
+            return answer
+        stage = answer.stage or ("memory" if _OUT_OF_MEMORY.search(answer.reason) else self.stage)
+        raise Rejected(stage, answer.reason.partition("\n")[0], answer.diagnostics)
 
     def _answer(self) -> Answer:
         """Return the next answer, and check the limits meanwhile."""
@@ -143,13 +124,13 @@ class CandidateProcess:
                     if data := self._socket.recv(LONGEST_MESSAGE):
                         return read_answer(data)
                     raise self._lost_connection()
-                if time.monotonic() - start > self.left_s:
+                if time.monotonic() - start > self._left_s:
                     raise self._rejection(f"is not done after {self._limit_s:g} s", "hang")
                 self._check_limits()
         except ConnectionError:
             raise self._lost_connection() from None
         finally:
-            self.left_s -= time.monotonic() - start
+            self._left_s -= time.monotonic() - start
 
     def _check_limits(self) -> None:
         pids = [self._pid, *_descendants(self._pid)]
@@ -166,34 +147,29 @@ class CandidateProcess:
             time.sleep(0.001)
         if is_alive:
             return self._rejection("closed its connection to the judge")
-        status = self.end()
-        if status is None:
+        self.end()
+        if self.status is None:
             return self._rejection(f"ends its parent, which {self._template.cause_of_death()}")
-        cause = describe_end(status)
+        cause = describe_end(self.status)
         is_access = self.stage == "launch" and cause.endswith(("SIGSEGV", "SIGBUS"))
         is_memory = is_access or cause.endswith("SIGKILL") or _OUT_OF_MEMORY.search(self.output)
         return self._rejection(cause, "memory" if is_memory else "")
 
     def _rejection(self, reason: str, stage: str = "") -> Rejected:
         """Return the verdict on a process that has died, or must. The stage is by default its own."""
-        doing = {"start": "at its start", "compile": "while it compiled", "load": "while it was loaded"}
-        return Rejected(stage or self.stage, f"its process {reason} {doing.get(self.stage, 'in a call')}")
+        doing = {"start": "at its start", "load": "while it was loaded"}.get(self.stage, "in a call")
+        return Rejected(stage or self.stage, f"its process {reason} {doing}")
 
-    def end(self) -> int | None:
-        """Kill the process and all that it has started, and remove its files. Return its status, or None if it is lost.
-
-        Later calls do nothing.
-        """
+    def end(self) -> None:
+        """Kill the process and all that it has started, and remove its files. Later calls do nothing."""
         if self._output.closed:
-            return None
-        status = self._template.order(self._pid) if self._pid else None
-        self.is_lost = status is None
+            return
+        self.status = self._template.order(self._pid) if self._pid else None
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _SHOWN_OUTPUT))
         self.output = self._output.read(_SHOWN_OUTPUT).decode("utf-8", "replace")
         self._output.close()
-        return status
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -236,13 +212,6 @@ class Processes:
 
     def take(self) -> CandidateProcess:
         """Return a process for a candidate, and start another one."""
-        process = self._next()
-        if not process.wake():  # another candidate has ended it
-            process.end()
-            process = self._next()
-        return process
-
-    def _next(self) -> CandidateProcess:
         while (spare := self.start()) is None:
             pass  # nothing has been started before
         return spare.result()

@@ -6,10 +6,8 @@ written it.
 
 from __future__ import annotations
 
-import ast
 import json
 import math
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,9 +19,6 @@ import torch
 from jitload.errors import JitLoadError
 
 Stage = Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
-Kind = Literal["cuda", "torch", "triton", "python"]
-_PYTHON = re.compile(r"^(?:import [\w., ]+$|from [\w.]+ import |def \w+\(|class \w+.*:\s*$)", re.MULTILINE)
-_TORCH_HEADER = re.compile(r'^\s*#\s*include\s*[<"](?:torch|ATen|c10)/', re.MULTILINE)
 
 LONGEST_MESSAGE = 200_000  # bytes
 GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
@@ -80,7 +75,6 @@ class Candidate(NamedTuple):
 
     name: str
     source: str
-    kind: Kind
     functions: Any  # of `load_inline`, or the keywords of `load_triton` by names
     function: str  # the one to call, or "" for the only one
     options: Mapping[str, Any]  # other arguments of `load_inline`
@@ -92,25 +86,9 @@ def make_candidate(
     """Return the candidate for the arguments of `Judge.run`."""
     if not isinstance(candidate, str | Path):
         raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
-    source = str(candidate)
     if isinstance(candidate, Path):
-        try:
-            source = candidate.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise JitLoadError(f"the candidate {candidate} cannot be read as text: {error}") from error
-        name = name or candidate.stem
-    return Candidate(name or "candidate", source, _kind(source, functions), functions, function, options)
-
-
-def _kind(source: str, functions: Any) -> Kind:
-    try:
-        is_python = bool(ast.parse(source).body)  # C++ can hardly be parsed as Python, except for an empty text
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        is_python = _PYTHON.search(source) is not None  # with a syntax error, which Python reports
-    if not is_python:
-        return "torch" if _TORCH_HEADER.search(source) else "cuda"
-    values = functions.values() if isinstance(functions, Mapping) else ()
-    return "triton" if values and all(isinstance(value, Mapping) for value in values) else "python"
+        name, candidate = name or candidate.stem, candidate.read_text(encoding="utf-8", errors="replace")
+    return Candidate(name or "candidate", candidate, functions, function, options)
 
 
 # ---- what a judge shares with a process ------------------------------------------------------------------------------
@@ -150,7 +128,6 @@ class Setup(NamedTuple):
     seconds: float
     flush_l2: bool
     allow_torch: bool
-    remember: bool
 
     def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
         """Return the arguments, with tensors that lie in `memory` at `starts`."""
@@ -159,21 +136,16 @@ class Setup(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a process answers to a request. Nothing of it need be true, except for `seen_us`."""
+    """What a process answers to a request. Nothing of it need be true."""
 
-    error: str = ""
-    is_compile: bool = False
+    stage: str = ""  # of a candidate that is rejected, or "" for the current one
+    reason: str = ""  # why it is rejected
     diagnostics: tuple[str, ...] = ()
     registers: int = 0
-    replaced: tuple[str, ...] = ()  # functions that the candidate has replaced
     operators: tuple[str, ...] = ()
-    everywhere: tuple[str, ...] = ()  # operators of all threads
-    is_ordered: bool = False
     us: float = 0.0
-    late_us: float = 0.0  # how long other streams worked on after the call
+    is_ordered: bool = False
     has_results: bool = False  # whether the candidate has returned something
-    problem: str = ""  # what is wrong with it
-    seen_us: float = 0.0  # how long the answer took by the judge's clock
 
 
 def read_answer(data: bytes) -> Answer:
@@ -181,7 +153,7 @@ def read_answer(data: bytes) -> Answer:
     with suppress(ValueError, RecursionError, AttributeError, TypeError):
         fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
         answer = Answer(**fields)
-        if all(map(_is_valid, answer, Answer())):
+        if answer.stage in ("", "compile", "wrong", "cheat") and all(map(_is_valid, answer, Answer())):
             return answer
     raise Rejected("cheat", "its process wrote to the judge's connection")
 
@@ -194,16 +166,11 @@ def _is_valid(value: Any, default: Any) -> bool:
 
 
 def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
-    """Return the name of a tensor's dtype, and its shape."""
-    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-
-
-def problem_of(tensor: Any) -> str:
-    """Return why the numbers in a tensor cannot be copied one by one, or ""."""
-    kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
-    return "" if kind == "strided" else f"is a {kind} tensor, not a dense one"
+    """Return the name of a tensor's dtype, or of its layout if its elements are not in its memory, and its shape."""
+    kind = "meta" if tensor.is_meta else tensor.dtype if tensor.layout == torch.strided else tensor.layout
+    return str(kind).removeprefix("torch."), tuple(tensor.shape)
 
 
 def bytes_of(tensor: Any) -> Any:
-    """Return the bytes of a tensor as a tensor of bytes on the host."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).cpu()
+    """Return the bytes of a tensor as a tensor of bytes."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)

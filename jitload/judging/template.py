@@ -39,7 +39,6 @@ def serve(parent: int, control: int, root: str) -> None:
 
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
     os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
-    os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler would print to a candidate's output
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     running: set[int] = set()

@@ -19,7 +19,6 @@ _MAX_LAUNCHES = 50  # in each sample on a GPU; a stream can queue this many laun
 _MAX_CALLS = 1000  # in each sample on the CPU
 _MIN_FLUSH_BYTES = 64 << 20
 _MAX_FLUSHES, _MARGIN = 100, 1.5  # before a sample; how much longer they take than the host for the launches
-_RECORDS_CONTEXTS = 12050  # the release of the driver that has cuCtxRecordEvent
 _WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
 
 
@@ -68,10 +67,6 @@ class CpuClock:
 
     time_host = time
 
-    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> tuple[float, float]:
-        """Return the time of a single call, whose arguments `refresh` writes, and 0: no work goes on after it."""
-        return self.time(Sample(call, restore=refresh)), 0.0
-
     def batch(self, once_us: float, _host_us: float) -> int:
         """Return the number of calls for one sample, given the time of one call."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
@@ -117,11 +112,9 @@ class CudaClock(CpuClock):
         self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
         self._buffer = self._allocate(self._flush_bytes)
         self._events = []
-        for _ in range(4):
+        for _ in range(2):
             self._events.append(_checked(driver.cuEventCreate(0)))
             resources.callback(driver.cuEventDestroy, self._events[-1])
-        self._context = _checked(driver.cuCtxGetCurrent())
-        self._once_us = 0.0
         self._flush_us = max(1.0, self._time(self.empty_cache, self.empty_cache, 10))
 
     def time(self, sample: Sample) -> float:
@@ -139,29 +132,6 @@ class CudaClock(CpuClock):
                 self.empty_cache()
 
         return self._time(prepare, sample.call, sample.launches)
-
-    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> tuple[float, float]:
-        """Return the time of a single call, and how long other streams work on after it.
-
-        `refresh` writes the arguments while the device is still busy. Without `flushes_l2`, they may then be in the L2
-        cache. The second time is at most some microseconds if there is no such work, also below zero, and 0 with a
-        driver older than CUDA 12.5.
-        """
-        driver, (start, stop, end_of_all, end) = self._driver, self._events
-        began = perf_counter_ns()
-        self._stay_busy(self._once_us)
-        refresh()
-        if self._flushes_l2:
-            self.empty_cache()
-        _checked(driver.cuEventRecord(start, self._stream))
-        call()
-        _checked(driver.cuEventRecord(stop, self._stream))
-        if sees_all := self.driver >= _RECORDS_CONTEXTS:
-            _checked(driver.cuCtxRecordEvent(self._context, end_of_all))
-            _checked(driver.cuEventRecord(end, self._stream))  # after it, or an idle device would seem to work on
-        self._once_us = (perf_counter_ns() - began) / 1000
-        self.wait()
-        return self._elapsed(start, stop), self._elapsed(end, end_of_all) if sees_all else 0.0
 
     def time_host(self, sample: Sample) -> float:
         """Return the time until a call returns to Python while the device is idle."""
@@ -200,7 +170,7 @@ class CudaClock(CpuClock):
             _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
-        start, stop, *_ = self._events
+        start, stop = self._events
         prepare()
         _checked(self._driver.cuEventRecord(start, self._stream))
         for _ in range(launches):

@@ -33,8 +33,7 @@ def one_template(*templates: SharedTemplate) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes.Processes, "make_template", make_template)
         yield
-        for judge in judge_module._judges.values():  # of the executor
-            judge.close()
+        judge_module._judge_in_worker.cache_clear()
     for template in started[-1:]:
         processes.Template.end(template)
 
