@@ -131,7 +131,7 @@ REQUEST = {"name": "t", "kernel": "triton_tuned:tuned_add", "signature": SIGNATU
 def test_a_job_names_a_triton_kernel(monkeypatch):
     calls = []
     monkeypatch.setattr("jitload.tuning.tuner.tune", lambda *args, **_: calls.append(args) or jitload.Tuning([]))
-    tune_requests([{**REQUEST, "arch": ARCH, "tune": {"function": "tuned_add", "args": [4]}}])
+    tune_requests([{**REQUEST, "arch": ARCH, "tune": [{"function": "tuned_add", "args": [4]}]}])
     ((function, argument),) = calls
     assert (function.__name__, argument) == ("tuned_add", 4)
 
@@ -140,7 +140,7 @@ def test_a_job_names_a_triton_kernel(monkeypatch):
 @pytest.mark.usefixtures("gpu")
 def test_a_job_tunes_a_triton_kernel(tmp_path):
     job = {"function": "tuned_add", "args": [*["float32[4096]"] * 3, 4096], "outputs": ["out_ptr"], "progress": False}
-    tuning = tune_requests([{**REQUEST, "tune": job}], output=tmp_path / "add.json", seconds=0.1)
+    tuning = tune_requests([{**REQUEST, "tune": [job]}], output=tmp_path / "add.json", seconds=0.1)
     assert [row.reason for row in tuning.rows] == ["", ""]
     assert len(jitload.Tuning.load(tmp_path / "add.json").choices) == 1
 

@@ -306,7 +306,6 @@ def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
 @click.command("tune")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("-o", "--output", default="tuned.json", show_default=True, help="The file; measurements are added to it.")
-@click.option("--merge", is_flag=True, help="TARGETs are files of measurements, such as those of several GPUs.")
 @click.option("--seconds", default=5.0, show_default=True, help="Roughly how long to measure for each key.")
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Processes, each with a GPU of its own (default: this one).")
 @dir_option
@@ -322,13 +321,9 @@ def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     from jitload.tuning.jobs import gpu_executor, tune_requests
 
     prepare(options["directory"], is_verbose=False)
-    if options["merge"]:
-        found = Tuning([row for target in targets for row in Tuning.load(target).rows])
-        found.save(output)
-    else:
-        requests = [request for target in targets for request in read_requests(target)]
-        with gpu_executor(options["jobs"]) if options["jobs"] else nullcontext() as executor:
-            found = tune_requests(requests, executor, output=output, seconds=options["seconds"])
+    requests = [request for target in targets for request in read_requests(target)]
+    with gpu_executor(options["jobs"]) if options["jobs"] else nullcontext() as executor:
+        found = tune_requests(requests, executor, output=output, seconds=options["seconds"])
     if not found.choices:
         raise JitLoadError(f"no variant could be measured\n{found}")
     if options["as_json"]:

@@ -37,14 +37,8 @@ def untuned_reporter() -> Any:
 class Chosen(NamedTuple):
     """The variant that a call launches.
 
-    Attributes:
-        values: The values of the names in the `Tune`.
-        dtypes: The dtypes of the arguments by which the function chooses.
-        key: The values of the expressions in the key.
-        how: `tuned` if the variant was chosen for this key, `nearest` if it was chosen for the nearest one, or `first`
-            if it is the first variant, because the key was not tuned.
-        threads: The threads of a block, or 0 if the `Launch` does not declare the grid and the block.
-        shared_bytes: The dynamic shared memory of a block that the `Launch` declares.
+    It was `tuned` for the call's key or for the `nearest` one, or is the `first`, because the key was not tuned.
+    `threads` and `shared_bytes` of a block are those that the `Launch` declares.
     """
 
     values: dict[str, Any]
@@ -61,7 +55,7 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     facts = function._jitload_facts
     numbers = (ctypes.c_int64 * 12)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
-    index, how, threads, shared_bytes, *key = numbers
+    index, threads, shared_bytes, how, *key = numbers
     tune = facts.get("tune", {"variants": {}, "key": ()})
     variant = tune["variants"].get(str(index), {"values": {}, "dtypes": {}})
     facts = {"key": dict(zip(tune["key"], key, strict=False)), "how": _HOW[how]}
@@ -114,7 +108,7 @@ def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
     from jitload.request.rows import read_rows
 
     request = function._jitload_library.request
-    found = Tuning([*(read_rows(request.tuned) if request.tuned else ()), function.tune(*args, progress=False).best])
+    found = Tuning([*read_rows(request.tuned), function.tune(*args, progress=False).best])
     pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
     request = request._replace(tuned=read_tuned(found))
     module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)

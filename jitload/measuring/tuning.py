@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from jitload.cache.entry import find_cache_dir
+from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import JitLoadError
 from jitload.measuring.comparison import MAX_BARS, draw_times, make_figure
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
+from jitload.settings import read_settings
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
 
-_CHOSEN = "*"
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     **TIME_COLUMNS,
     **RATE_COLUMNS,
@@ -46,9 +46,7 @@ class Tuning:
         Raises:
             JitLoadError: The file cannot be read.
         """
-        file = read_tuned(os.fspath(path))
-        assert file is not None
-        return cls(read_rows(file))
+        return cls(read_rows(read_tuned(os.fspath(path))))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the measurements to a file, and add those that are already there. Return the path.
@@ -58,10 +56,9 @@ class Tuning:
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.parent):
-            rows = (Tuning.load(target) | self if target.exists() else self).rows
-            partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
-            partial.write_text(write_rows(rows), encoding="utf-8")
+        with hold_lock(find_cache_dir(read_settings()) / LOCKS_DIR / "measurements", f"{target}", verb="writes"):
+            partial = target.with_name(f".{target.name}.{os.getpid()}")
+            partial.write_text((Tuning.load(target) | self if target.exists() else self).to_json(), encoding="utf-8")
             partial.replace(target)
         return target
 
@@ -70,8 +67,6 @@ class Tuning:
         return write_rows(self.rows)
 
     def __or__(self, other: Tuning) -> Tuning:
-        if not isinstance(other, Tuning):
-            return NotImplemented
         return Tuning((*self.rows, *other.rows))
 
     @property
@@ -102,29 +97,19 @@ class Tuning:
             for rows in self.groups()
         )
 
-    def __repr__(self) -> str:
-        return f"<jitload tuning: {len(self.rows)} measurements, {len(self.choices)} choices>"
-
     def _repr_html_(self) -> str:
         return "".join(html_grid(_grid(rows, has_reasons=True), _title(rows)) for rows in self.groups())
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row for each variant and key, and a column for each value.
+        """Return a `pandas.DataFrame` with a row for each variant and key, and a column for each value."""
+        import pandas as pd
 
-        Raises:
-            JitLoadError: pandas is not installed.
-        """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise JitLoadError("to_pandas() needs pandas: pip install pandas") from error
-        chosen = set(map(id, self.choices))
-        records = []
-        for row in self.rows:
-            facts = asdict(row)
-            pairs = {name: value for field in ("dtypes", "key", "values") for name, value in facts.pop(field)}
-            records.append({**pairs, **facts, "gb_per_s": row.gb_per_s, "is_chosen": id(row) in chosen})
-        return pd.DataFrame(records)
+        choices = self.choices
+        return pd.DataFrame(
+            {**dict(row.dtypes), **dict(row.key), **dict(row.values), **asdict(row)}
+            | {"gb_per_s": row.gb_per_s, "is_chosen": row in choices}
+            for row in self.rows
+        )
 
     @ends_at_caller
     def plot(self) -> Any:
@@ -143,20 +128,6 @@ class Tuning:
         return figure
 
 
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Lock a directory during the block, so that no other process or thread saves a file there."""
-    from filelock import lock_descriptor
-
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # over NFS, directories cannot be locked
-            lock_descriptor(descriptor, blocking=True)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _title(rows: Sequence[Row]) -> str:
     row = rows[0]
     parts = [row.function, *(f"{name}: {dtype}" for name, dtype in row.dtypes)]
@@ -173,36 +144,27 @@ def _grid(rows: Sequence[Row], *, has_reasons: bool = False) -> list[list[str]]:
     """Return the rows of a table: the fastest variants first, with the reasons of the others if they have a column."""
     best = choose(rows)
     shown = [row for row in _sorted(rows) if has_reasons or not row.reason]
-    notes = [_CHOSEN if row is best else row.reason for row in shown]
+    notes = ["*" if row is best else row.reason for row in shown]
     return measured_grid({row.label: row for row in shown}, _COLUMNS, best.median_us if best else None, notes)
 
 
-# ---- plots -----------------------------------------------------------------------------------------------------------
-
-
 def _draw(axes: Any, rows: Sequence[Row]) -> None:
+    """Draw the times of variants, as colours if two values vary. A variant without a time then stays empty."""
     measured = [row for row in _sorted(rows) if row.median_us is not None and not row.reason]
-    varying = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
-    if len(varying) == 2:
-        _draw_heat_map(axes, measured, varying, rows)
-    else:
+    names = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
+    if len(names) != 2:
         draw_times(axes, {row.label: row for row in measured})
-
-
-def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:
-    """Draw the times as colours. A variant without a time stays empty, and the chosen one has a frame."""
-    first, second = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
-    times, best = [[float("nan")] * len(second) for _ in first], choose(rows)
+        return
+    ys, xs = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
+    times = [[float("nan")] * len(xs) for _ in ys]
     for row in measured:
-        values = dict(row.values)
-        y, x = first.index(values[names[0]]), second.index(values[names[1]])
+        y, x = ys.index(dict(row.values)[names[0]]), xs.index(dict(row.values)[names[1]])
         times[y][x] = row.median_us or 0.0
         if len(measured) <= MAX_BARS:
-            weight = "bold" if row is best else "normal"
-            axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small", weight=weight)
+            axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small")
     image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)
     axes.figure.colorbar(image, ax=axes, label="median time in µs")
-    axes.set_xticks(range(len(second)), map(str, second))
-    axes.set_yticks(range(len(first)), map(str, first))
+    axes.set_xticks(range(len(xs)), map(str, xs))
+    axes.set_yticks(range(len(ys)), map(str, ys))
     axes.set_xlabel(names[1])
     axes.set_ylabel(names[0])

@@ -23,54 +23,29 @@ _PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Rates):
-    """The measurement of a variant for one key.
-
-    Attributes:
-        function: The function's name.
-        gpu: The model of the GPU, or `cpu`.
-        dtypes: The dtypes of the arguments by which the function chooses, `(("x", "float16"),)`.
-        key: The expressions of the key with their values, `(("x.shape[1]", 4096),)`.
-        values: The values of the variant, `(("B", 128), ("V", 4))`.
-        number: The position of the variant in the space.
-        reason: Why the variant was not measured to the end, or "".
-        median_us: The median of its time in microseconds, or None if it was not measured.
-        p10_us: The 10th percentile.
-        p90_us: The 90th percentile.
-        samples: The number of samples.
-        registers: Registers per thread.
-        spill_bytes: The bytes that a thread stores to local memory for lack of registers.
-        shared_bytes: Static and dynamic shared memory of a block.
-        occupancy: The share of a multiprocessor's warps that can be active.
-        bytes: The bytes that a call moves.
-        flop: The number of floating-point operations of a call.
-        peak_gb_per_s: The peak bandwidth of the memory in 10⁹ bytes per second.
-        mode: How it was measured: `eager` or `graph`, with `cold` if the L2 cache was emptied, and with
-            `exact` if only variants with equal results were admitted.
-        driver: The version of the driver, as the driver reports it.
-        source: The digest of the source, the options and the launch.
-    """
+    """The measurement of a variant for one key."""
 
     function: str
-    gpu: str
-    dtypes: tuple[tuple[str, str], ...] = ()
-    key: tuple[tuple[str, int], ...] = ()
-    values: Values
-    number: int
-    reason: str = ""
+    gpu: str  #: The model of the GPU, or `cpu`.
+    dtypes: tuple[tuple[str, str], ...] = ()  #: The dtypes of the arguments by which the function chooses.
+    key: tuple[tuple[str, int], ...] = ()  #: The expressions of the key with their values.
+    values: Values  #: The values of the variant, `(("B", 128), ("V", 4))`.
+    number: int  #: The position of the variant in the space.
+    reason: str = ""  #: Why the variant was not measured to the end.
     median_us: float | None = None
     p10_us: float | None = None
     p90_us: float | None = None
     samples: int = 0
     registers: int | None = None
     spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
+    shared_bytes: int | None = None  #: Static and dynamic shared memory of a block.
+    occupancy: float | None = None  #: The share of a multiprocessor's warps that can be active.
     bytes: int | None = None
     flop: float | None = None
     peak_gb_per_s: float | None = None
-    mode: str = "eager"
+    mode: str = "eager"  #: Or `graph`, with `cold` if the L2 cache was emptied, and `exact`.
     driver: int = 0
-    source: str = ""
+    source: str = ""  #: The digest of the source, the options and the launch.
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -157,12 +132,14 @@ def write_rows(rows: Iterable[Row]) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def read_rows(file: Tuned) -> tuple[Row, ...]:
-    """Return the measurements in a file. The rows of a file that was edited by hand are merged like any others.
+def read_rows(file: Tuned | None) -> tuple[Row, ...]:
+    """Return the measurements in a file, if there is one. The rows of a file that was edited by hand are merged, too.
 
     Raises:
         JitLoadError: `Tuning.save` did not write the file, or another release of jitload did.
     """
+    if file is None:
+        return ()
     try:
         return merge(_parse(file.text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:

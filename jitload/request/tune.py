@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import keyword
 import math
 import os
 import re
@@ -21,7 +20,6 @@ Nearest = Literal["log2"]
 Table = tuple[tuple[tuple[int, ...], Values], ...]  # pairs of a key and the values of its variant
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
-_RESERVED = ("ceil_div", "next_power_of_2", "min", "max", "device")
 _DEVICE = re.compile(r"\bdevice\.\w+")
 # Facts about a GPU, with the driver's numbers of the attributes, and their values where kernels run on the CPU.
 _DEVICE_FACTS = {
@@ -66,14 +64,8 @@ class Tune:
         self.key = tuple(map(str, key if isinstance(key, tuple | list) else (key,)))
         self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
-        names = [name for name in values if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED]
         for is_wrong, field, problem in (
             (not values, "tune", "has no values: name some, Tune(B=(128, 256))"),
-            (
-                names,
-                "tune",
-                f"{names} cannot be names of values: they are no identifiers, or have a meaning in expressions",
-            ),
             (nearest not in (None, "log2"), "nearest", f"must be 'log2' or None, got {nearest!r}"),
             (measure not in (None, "first call"), "measure", f"must be 'first call' or None, got {measure!r}"),
             (len(self.key) > MAX_KEYS, "key", f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed"),
@@ -172,19 +164,15 @@ def evaluate(text: str, values: Mapping[str, Value], field: str) -> int:
 
 def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expression:
     """Return a launch expression with the values of a variant in place of their names."""
-    if not isinstance(expression, str):
+    if not isinstance(expression, str) or not values:
         return expression
-    text = expression
-    for name, value in values.items():
-        whole_name = (
-            rf"(?<![\w.]){re.escape(name)}(?![\w.])"  # and not `x.shape[0]` for a value that is named like a parameter
-        )
-        if isinstance(value, int):
-            number = f"({int(value)})" if value < 0 else str(int(value))
-            text = re.sub(whole_name, number, text)
-        elif re.search(whole_name, text):
-            problem = f"{name!r} has the text {value!r}; in expressions, a value of a Tune must be an integer"
-            raise LaunchSpecError(problem, expression=expression)
+
+    def text_of(match: re.Match[str]) -> str:
+        value = values[match[1]]
+        return str(int(value)) if isinstance(value, int) and value >= 0 else f"({value})"
+
+    names = "|".join(map(re.escape, values))
+    text = re.sub(rf"(?<![\w.])({names})(?![\w.])", text_of, expression)  # and not `x.shape[0]` for a value named x
     constant = re.fullmatch(r"\(?(-?\d+)\)?", text.strip())
     return int(constant[1]) if constant else text
 
@@ -197,8 +185,6 @@ def _check_values(name: str, values: object) -> tuple[Value, ...]:
             raise LaunchSpecError(f"values must be int, bool or str, got {type(item).__name__}", field=name)
     if not items:
         raise LaunchSpecError("has no values", field=name)
-    if min(len(set(items)), len(set(map(spelled, items)))) < len(items):
-        raise LaunchSpecError("has a value twice", field=name)
     return items
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from jitload.errors import JitLoadError
@@ -17,7 +16,7 @@ from jitload.prebuilding.requests import import_object, portable_request, read_r
 from jitload.toolchain.arch import CPU
 
 JOBS = "tune"  # the key of a request that has its jobs
-_TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?:=(.+))?")
+_TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -31,58 +30,44 @@ def tune_requests(
     """Run the jobs in requests, `request["tune"]`, and return all measurements.
 
     A job is a mapping with the name of a `function`, its `args`, and options of `jitload.tune`. In place of a tensor,
-    `args` may have a text such as `"float16[4096, 1024]"` or `"int32[16]=3"`, and `reference` may be `"module:name"`.
+    `args` may have a text such as `"float16[4096, 1024]"`, and `reference` may be `"module:name"`.
 
     Args:
         requests: Requests as for `prebuild`, with the key `tune`.
         executor: An executor of `concurrent.futures`, such as `gpu_executor()` or Dask's `client.get_executor()`. Each
-            of its workers needs a GPU of its own. By default, the jobs run one after another in this process.
+            of its workers needs a GPU of its own. By default, a thread runs one job after another.
         output: A file to which the measurements are added after each job. It is created first, so that a request's
             `tuned=` may name it.
         **options: Options of `jitload.tune` for all jobs.
 
     Raises:
-        JitLoadError: A job is malformed or has failed, or no request has a job. The other jobs are run.
+        JitLoadError: A job has failed, or no request has a job. The other jobs are run.
     """
     if output is not None:
         Tuning([]).save(output)
-    jobs = [(portable_request(request), {**options, **job}) for request in requests for job in _jobs(request)]
+    jobs = [(portable_request(request), {**options, **job}) for request in requests for job in request.get(JOBS, ())]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
+    executor = executor or ThreadPoolExecutor(1)
+    futures = {executor.submit(run_job, *job): job for job in jobs}
     found, failures = Tuning([]), []
-    for (request, job), result in _results(jobs, executor):
-        try:
-            found |= (measured := result())
-        except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
-            failures.append(f"{request.get('name')}, {job['function']}(): {error}")
-        else:
-            if output is not None:
-                measured.save(output)
+    try:
+        for future in as_completed(futures):
+            try:
+                found |= (measured := future.result())
+            except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
+                request, job = futures[future]
+                failures.append(f"{request.get('name')}, {job.get('function')}(): {error!r}")
+            else:
+                if output is not None:
+                    measured.save(output)
+    finally:
+        for future in futures:
+            future.cancel()
     if failures:
         kept = f"; what the others measured is in {output}" if output and found.rows else ""
         raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed{kept}", *failures)))
     return found
-
-
-def _jobs(request: Any) -> Iterator[dict[str, Any]]:
-    jobs = request.get(JOBS, ()) if isinstance(request, Mapping) else ()
-    for job in [jobs] if isinstance(jobs, Mapping | str) else jobs:
-        if not isinstance(job, Mapping) or "function" not in job:
-            raise JitLoadError(f"a job must be a mapping with the name of a function, got {job!r}")
-        yield dict(job)
-
-
-def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Callable[[], Tuning]]]:
-    """Yield jobs, each with a function that returns its result or raises its error."""
-    if executor is None:
-        yield from ((job, functools.partial(run_job, *job)) for job in jobs)
-        return
-    futures = {executor.submit(run_job, *job): job for job in jobs}
-    try:
-        yield from ((futures[future], future.result) for future in as_completed(futures))
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
@@ -91,23 +76,18 @@ def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
     The processes import the main script, so a script needs `if __name__ == "__main__":`.
 
     Args:
-        count: The number of processes. By default, it is the number of GPUs, or 1 without a GPU.
-
-    Raises:
-        JitLoadError: There are fewer GPUs.
+        count: The most processes. By default, it is the number of GPUs. Without a GPU, there is one process.
     """
     import torch
 
     visible = torch.cuda.device_count()
-    gpus = os.environ[_VISIBLE].split(",")[:visible] if _VISIBLE in os.environ else [*map(str, range(visible))]
-    count = count or max(1, len(gpus))
-    if gpus and count > len(gpus):
-        raise JitLoadError(f"{count} processes need a GPU each, and this one sees {len(gpus)}")
+    names = os.environ.get(_VISIBLE, ",".join(map(str, range(visible)))).split(",")
+    gpus = names[: max(1, visible)][:count]
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    for gpu in gpus or [""] * count:
+    for gpu in gpus:
         queue.put(gpu)
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_use_gpu, initargs=(queue,))
+    return ProcessPoolExecutor(len(gpus), mp_context=context, initializer=_use_gpu, initargs=(queue,))
 
 
 def _use_gpu(queue: Any) -> None:
@@ -121,9 +101,8 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning:
     options = {name: value for name, value in job.items() if name not in ("function", "args")}
     if isinstance(reference := options.get("reference"), str):
         options["reference"] = import_object(reference, f"reference={reference!r}")
-    device = "cpu" if [*function._jitload_facts["archs"]] == [CPU] else "cuda"  # noqa: SLF001
-    args = [_argument(value, device) for value in job.get("args", ())]
-    found: Tuning = function.tune(*args, **options)
+    device = "cpu" if loaded.archs == (CPU,) else "cuda"
+    found: Tuning = function.tune(*(_argument(value, device) for value in job.get("args", ())), **options)
     return found
 
 
@@ -136,12 +115,6 @@ def _argument(value: Any, device: str) -> Any:
     match = _TENSOR.fullmatch(value.strip())
     dtype = getattr(torch, match[1], None) if match else None
     if match is None or not isinstance(dtype, torch.dtype):
-        raise JitLoadError(f'args has {value!r}: a tensor is written "float32[4096, 1024]" or "int32[16]=3"')
-    shape, is_floating = [int(extent) for extent in match[2].split(",") if extent.strip()], dtype.is_floating_point
-    if match[3] is None and is_floating:
-        return torch.rand(shape, device=device).to(dtype)
-    try:
-        number = (float if is_floating else int)(match[3] or 0)
-        return torch.full(shape, number, dtype=None if is_floating else dtype, device=device).to(dtype)
-    except (ValueError, RuntimeError) as error:
-        raise JitLoadError(f"args has {value!r}: {error}") from error
+        raise JitLoadError(f'args has {value!r}: a tensor is written "float32[4096, 1024]"')
+    make = torch.rand if dtype.is_floating_point else torch.zeros
+    return make([int(extent) for extent in match[2].split(",") if extent.strip()], device=device).to(dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -56,22 +55,7 @@ class Candidate:
 
 
 @ends_at_caller
-def tune(  # noqa: D417, PLR0913  how to check and how to measure, which `compare` describes
-    function: TypedFunction,
-    *args: Any,
-    seconds: float = 5.0,
-    reference: Callable[..., Any] | None = None,
-    exact: bool = False,
-    outputs: Sequence[str | int] | str | int | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    graph: bool = False,
-    cold: bool = False,
-    bytes: int | None = None,  # noqa: A002  as in `benchmark`
-    flop: float | None = None,
-    restore: bool = False,
-    progress: bool = True,
-) -> Tuning:
+def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bool = True, **options: Any) -> Tuning:
     """Measure the variants of a function for the key of these arguments, and choose the fastest.
 
     The function has a `Launch(tune=…)`. All variants are built, and those whose results are wrong are left out. The
@@ -79,18 +63,14 @@ def tune(  # noqa: D417, PLR0913  how to check and how to measure, which `compar
     order of the `Tune` is chosen. The arguments have their original values afterwards. Variants that the file of
     `tuned=` has for this key, GPU and driver are not measured again, except for the best of them.
 
-    `outputs`, `rtol`, `atol`, `bytes`, `flop` and `restore` are described under `compare`.
-
     Args:
         function: The function.
         *args: The arguments of a call.
         seconds: Roughly how long to measure, in addition to the builds and checks.
-        reference: A function that is known to be right. Without it, results are compared with those of the first
-            variant.
-        exact: Whether only variants are admitted whose results equal those of the first variant bit for bit.
-        graph: Whether to measure launches of a captured CUDA graph. This has no effect on the CPU.
-        cold: Whether the L2 cache is emptied before each launch. This has no effect on the CPU.
         progress: Whether to show the progress on a terminal or in a notebook.
+        **options: `reference`, `outputs`, `rtol`, `atol`, `flush_l2`, `bytes`, `flop` and `restore` as for `compare`.
+            With `exact=True`, only variants are admitted whose results equal those of the first variant bit for bit.
+            With `graph=True`, launches of a captured CUDA graph are measured, except on the CPU.
 
     Returns:
         A `Tuning`. `print` shows it, `save` writes it to a file, and `load_inline(…, tuned=…)` chooses by it.
@@ -99,12 +79,10 @@ def tune(  # noqa: D417, PLR0913  how to check and how to measure, which `compar
         JitLoadError: The function has no `Tune`, or its source is not at hand: it was loaded with `load_module`.
     """
     request, launch = _origin(function)
-    options = Options(
-        seconds=seconds, reference=reference, exact=exact, outputs=outputs, rtol=rtol, atol=atol, graph=graph,
-        flush_l2=cold, bytes=bytes, flop=flop, restore=restore,
-    )  # fmt: skip
-    candidates = _candidates(function, args, request, launch, options)
-    rows = _earlier_rows(request, candidates[0].row)
+    checked = Options(seconds=seconds, **options)
+    candidates = _candidates(function, args, request, launch, checked)
+    like = candidates[0].row
+    rows = {r.values: r for r in read_rows(request.tuned) if (r.group, r.method) == (like.group, like.method)}
     if (best := choose(rows.values())) is None:
         rows = {}  # that none was right may be the fault of the reference
     if new := {candidate.row.values for candidate in candidates} - rows.keys():
@@ -115,7 +93,7 @@ def tune(  # noqa: D417, PLR0913  how to check and how to measure, which `compar
             if launch is not None:
                 named = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
                 build_candidates(compared, request, named, show)
-            _measure_candidates(compared, args, options, show)
+            _measure_candidates(compared, args, checked, show)
         rows |= {candidate.row.values: candidate.row for candidate in compared if candidate.row.values in new}
     return Tuning(replace(rows[c.row.values], number=c.row.number) for c in candidates if c.row.values in rows)
 
@@ -135,9 +113,6 @@ def _origin(function: object) -> tuple[Request, Launch | None]:
     if launch is None or not isinstance(launch.tune, Tune):
         problem = "has no variants: declare them, Launch(tune=Tune(B=(128, 256)))"
         raise LaunchSpecError(problem, kernel=name, field="tune")
-    if missing := next((field for field in ("grid", "block") if getattr(launch, field) is None), None):
-        problem = "must be declared, because tune() measures calls without a configuration"
-        raise LaunchSpecError(problem, kernel=name, field=missing)
     return request, launch
 
 
@@ -155,18 +130,12 @@ def _candidates(
         )  # fmt: skip
     if launch is not None:
         assert isinstance(launch.tune, Tune)
-        space = enumerate(launch.tune.space(request.archs))
-        return [Candidate(replace(like, values=values, number=number)) for number, values in space]
-    assert request.triton is not None
-    module = load_request(request, None, keep_module_alive=True, verbose=False)  # with a function for each variant
-    variants = enumerate(request.triton.variants)
-    return [Candidate(replace(like, values=v.values, number=n), module[v.name]) for n, v in variants]
-
-
-def _earlier_rows(request: Request, like: Row) -> dict[Any, Row]:
-    """Return the rows in the request's file that were measured as `like` would be, by their values."""
-    rows = read_rows(request.tuned) if request.tuned else ()
-    return {row.values: row for row in rows if (row.group, row.method) == (like.group, like.method)}
+        pairs: list[tuple[Any, Any]] = [(values, None) for values in launch.tune.space(request.archs)]
+    else:
+        assert request.triton is not None
+        module = load_request(request, None, keep_module_alive=True, verbose=False)  # with a function for each variant
+        pairs = [(variant.values, module[variant.name]) for variant in request.triton.variants]
+    return [Candidate(replace(like, values=v, number=n), built) for n, (v, built) in enumerate(pairs)]
 
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
@@ -300,12 +269,11 @@ def _check_results(built: Sequence[Candidate], check: Check) -> list[tuple[Candi
 
 def _captured(subject: Subject) -> Callable[..., None]:
     """Return a function that replays the launches of a call from a CUDA graph."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        raise JitLoadError("graph=True captures with torch: import torch, and pass its tensors")
+    import torch
+
     graph = torch.cuda.CUDAGraph()
     # Torch's own stream for captures is on the device of the first capture of the process.
-    with warnings.catch_warnings(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+    with warnings.catch_warnings(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # type: ignore[no-untyped-call]
         warnings.filterwarnings("error", "The CUDA Graph is empty")  # its replays would seem to be quick
         subject.call()
     return lambda *_: graph.replay()

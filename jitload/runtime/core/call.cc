@@ -164,26 +164,23 @@ extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args,
 }
 
 /* Explain a call without launching: write the index of the kernel that it would launch (of Triton's kernels, the
- * position), how this was chosen, the threads and the dynamic shared memory of a block, or zeros if the call passes the
- * grid or block, and the key. args: (module, kernel index, address of 12 64-bit integers, *the call's arguments). */
+ * position), the threads and the dynamic shared memory of a block, or zeros if the call passes the grid or block, how the
+ * kernel was chosen, and the key. args: (module, kernel index, address of 12 64-bit integers, *the call's arguments). */
 JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_kernel* kernel = &((const jitload_module*)(uintptr_t)args[0].v_int64)->kernels[args[1].v_int64];
   int64_t* out = (int64_t*)(uintptr_t)args[2].v_int64;
   args += 3, num_args -= 3;
   if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
-  jitload_chosen chosen = {};
-  int64_t triton_position = 0;
-  if (kernel->triton != NULL && kernel->choice != NULL) {
-    triton_position = jitload_find_position(kernel, args, &chosen);
-    if (triton_position < 0) return -1;
+  memset(out, 0, sizeof *out * 12);
+  if (kernel->triton != NULL) {
+    if (kernel->choice != NULL) out[0] = jitload_find_position(kernel, args, out + 3);
+    return out[0] < 0 ? -1 : 0;
   }
   while (kernel->flags & JITLOAD_DISPATCHES) {
-    kernel = jitload_choose(kernel, args, &chosen);
+    kernel = jitload_choose(kernel, args, out + 3);
     if (kernel == NULL) return -1;
   }
-  out[0] = kernel->triton != NULL ? triton_position : kernel->index, out[1] = chosen.how, out[2] = out[3] = 0;
-  memcpy(out + 4, chosen.key, sizeof chosen.key);
-  if (kernel->triton != NULL) return 0;
+  out[0] = kernel->index;
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request = {};
@@ -196,7 +193,7 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
   }
   if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
   if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
-  out[2] = request.plan.block[0] * request.plan.block[1] * request.plan.block[2];
-  out[3] = request.plan.shared_bytes;
+  out[1] = request.plan.block[0] * request.plan.block[1] * request.plan.block[2];
+  out[2] = request.plan.shared_bytes;
   return 0;
 }

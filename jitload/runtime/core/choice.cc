@@ -69,12 +69,6 @@ static const jitload_table* jitload_find_table(const jitload_kernel* kernel, jit
   return table;
 }
 
-static uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
-  uint64_t hash = 0;
-  for (int32_t i = 0; i < count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
-  return hash;
-}
-
 /* Return the position of the variant for a key, and set how it was chosen. The distance of logarithms is compared as the
  * product of ratios, which is the same on all machines. If no key was tuned on the GPU, which an empty `own` table says,
  * the nearest of the keys of all GPUs counts. */
@@ -112,7 +106,7 @@ static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_e
   return jitload_raise_expression_error(&named, eval);
 }
 
-int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen) {
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int64_t* chosen) {
   const jitload_choice* choice = kernel->choice;
   int64_t key[JITLOAD_MAX_KEYS];
   jitload_plan plan;
@@ -124,7 +118,7 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
     return jitload_raise_key_error(kernel, &eval);
   }
-  if (chosen != NULL) memcpy(chosen->key, key, sizeof key);
+  if (chosen != NULL) memcpy(chosen + 1, key, sizeof *key * (size_t)choice->key_count);
   if (choice->table_count == 0) return 0;
   jitload_choice_state* state = jitload_create_once((jitload_choice_state**)&choice->state, [&](jitload_choice_state* made) {
     jitload_note_inputs(kernel, choice->program, &made->inputs);
@@ -134,7 +128,9 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   const jitload_table* table = jitload_find_table(kernel, state, device);
   if (table == NULL) return -1;
   const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
-  const uint64_t hash = jitload_hash_key(key, choice->key_count) ^ (uint64_t)(device + 1) << 14;
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < choice->key_count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
+  hash ^= (uint64_t)(device + 1) << 14;
   uint64_t* place = &state->remembered[((hash >> 32) + (uint64_t)device) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
   int32_t position = (int32_t)(remembered & position_mask) - 1;
@@ -145,7 +141,7 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     if (how != JITLOAD_TUNED && jitload_report != NULL) {
       jitload_report(kernel->name, key, choice->key_count, table->gpu, how);
     }
-    if (chosen != NULL) chosen->how = how;
+    if (chosen != NULL) *chosen = how;
   }
   const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };
   const int64_t result = position;

@@ -19,14 +19,9 @@ typedef struct jitload_choice_state {
   jitload_inputs inputs;                   /* of the key's expressions */
 } jitload_choice_state;
 
-/* What a call has chosen by its key: how, and the key. */
-typedef struct jitload_chosen {
-  int32_t how;
-  int64_t key[JITLOAD_MAX_KEYS];
-} jitload_chosen;
-
-/* Find the position of the variant for a call's key, or return -1 with an error. `chosen` may be NULL. */
-int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen);
+/* Find the position of the variant for a call's key, or return -1 with an error. `chosen` gets how it was chosen and the
+ * key, unless it is NULL. */
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int64_t* chosen);
 /* Return the index of the table of the device that a call without tensors runs on. */
 int32_t jitload_find_default_device(const jitload_kernel* kernel);
 
@@ -75,7 +70,7 @@ static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const 
 
 /* Choose a kernel of a function with several. Return NULL with an error. */
 static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                                   jitload_chosen* chosen) {
+                                                   int64_t* chosen) {
   if (kernel->choice != NULL) {
     const int32_t position =
         chosen == NULL ? jitload_choose_by_key(kernel, args) : jitload_find_position(kernel, args, chosen);
