@@ -139,6 +139,13 @@ std::string number(torch::Tensor x, std::string type) {
   if (type == "bool") return c10::str(value.toBool());
   return type == "-" ? c10::str(-value) : c10::str(value);
 }
+bool overflows(torch::Tensor x) {
+  try {
+    return x.item().toInt() != x.item().toLong();
+  } catch (const std::runtime_error&) { // torch raises no c10::Error here
+    return true;
+  }
+}
 torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
 torch::Tensor fail_undefined_with_number(int64_t number) {
   torch::Tensor x;
@@ -395,6 +402,11 @@ def test_numbers_are_converted_as_torch_converts_them(module: ModuleType, value:
             name = kind.replace("at::", "c10::")
             with pytest.raises(RuntimeError, match=f"^value cannot be converted to type {name} without overflow$"):
                 module.number(tensor, kind)
+
+
+def test_a_number_that_overflows_is_an_error_of_the_standard_library(module: ModuleType):
+    assert module.overflows(torch.tensor(2**31))
+    assert not module.overflows(torch.tensor(2**31 - 1))
 
 
 def test_numbers_that_have_no_result_are_errors(module: ModuleType):

@@ -436,7 +436,7 @@ void Scalar::check_range(const char* type, double low, double high, bool is_floa
   const bool wraps = low == 0 && !has_float(); /* negative integers become unsigned ones */
   const double value = real();
   const bool is_in_range = (value >= (wraps ? -high : low) && value <= high) || (is_float && value - value != 0);
-  TORCH_CHECK(is_in_range && !(isComplex() && imaginary() != 0), "value cannot be converted to type ", type, " without overflow");
+  if (!is_in_range || (isComplex() && imaginary() != 0)) throw std::runtime_error(c10::str("value cannot be converted to type ", type, " without overflow"));
 }
 Scalar Scalar::operator-() const {
   TORCH_CHECK(!isBoolean(), "torch boolean negative, the `-` operator, is not supported.");
