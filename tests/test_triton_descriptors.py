@@ -217,15 +217,15 @@ REFUSALS: list[tuple[CudaArray, str]] = [
     (
         tensor((8, 68), strides=(68, 1)),
         (
-            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has 68 elements of 2 "
-            "bytes"
+            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has 68 "
+            "elements of 2 bytes"
         ),
     ),
     (
         tensor((8, 64), strides=(-64, 1)),
         (
-            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has -64 elements of 2 "
-            "bytes"
+            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has -64 "
+            "elements of 2 bytes"
         ),
     ),
     (tensor((8, 0)), "must have 1 to 2147483647 elements in axis 1 for its tensor map, got 0"),
