@@ -32,7 +32,9 @@ def test_a_path_and_an_empty_list_make_no_directory(empty_cache, capsys):
     assert not empty_cache.exists()
 
 
-@pytest.mark.parametrize("words", ["list", "show k", "why a b", "verify", "prune --max-age 1d", "clear", "pack x.tar"])
+@pytest.mark.parametrize(
+    "words", ["list", "show k", "why a b", "verify", "prune --max-age 1d", "clear", "pack x.tar.gz"]
+)
 def test_a_path_that_is_not_a_cache_directory_is_refused(tmp_path, capsys, words):
     code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
     assert (code, out) == (1, "")

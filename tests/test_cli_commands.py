@@ -125,7 +125,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
         (["run", "vec.cu", "--arch", "cpu"], 2, "a program needs a GPU"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
-        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.zst"),
+        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.gz"),
         (["inspect", "."], 1, "no library at"),
         (["inspect", "empty.so.6"], 1, "the name of a library ends in .so"),
         (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy the library again, for this machine"),

@@ -1,9 +1,15 @@
-"""Packs entries (cached builds) into an archive, and unpacks an archive, which anyone may have made, into a cache."""
+"""Packs entries (cached builds) into an archive, and unpacks an archive, which anyone may have made, into a cache.
+
+An archive is a file `.tar.gz`, or a directory for registries and signatures: a `.tar.gz` of each entry, and the file
+`manifest.json` with their SHA-256.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 import os
 import re
 import secrets
@@ -27,7 +33,6 @@ from jitload.cache.entry import (
 )
 from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
 from jitload.cache.locks import unlock
-from jitload.cache.oci import manifest_digest, read_layout, write_layout
 from jitload.cache.store import make_work_dir, prepare_cache, rename_to_leaf
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
@@ -37,7 +42,6 @@ _MEMBER = re.compile(
 )
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
-_LAYOUT_SUFFIX = ".oci"  # of a directory in the form of an OCI image layout
 _FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
 _Archive = AbstractContextManager[IO[bytes]]
 _MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
@@ -90,11 +94,11 @@ def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
 def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
     unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        if target.suffix == _LAYOUT_SUFFIX:
-            archives = ((f"{leaf.parent.name}.tar.gz", _pack({leaf: names})) for leaf, names in contents.items())
-            write_layout(archives, unfinished)
+        if not target.suffix:
+            _write_directory(contents, unfinished)
         else:
-            with _open_archive(unfinished, target.name, "wb") as stream:
+            check_archive_name(target.name)
+            with _open_gzip(unfinished, "wb") as stream:
                 _write_tar(stream, contents)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
@@ -107,12 +111,36 @@ def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
     return len(contents)
 
 
-def describe_archive(path: Path) -> dict[str, Any]:
-    """Return the size of an archive and, for an OCI image layout, the digest of its manifest."""
-    if not path.is_dir():
-        return {"size": path.stat().st_size}
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return {"size": size, "digest": manifest_digest(path)}
+def _write_directory(contents: Mapping[Path, Sequence[str]], directory: Path) -> None:
+    directory.mkdir()
+    digests = {}
+    for leaf, names in contents.items():
+        name, data = f"{leaf.parent.name}-{leaf.name}.tar.gz", _pack({leaf: names})
+        (directory / name).write_bytes(data)
+        digests[name] = hashlib.sha256(data).hexdigest()
+    (directory / MANIFEST).write_text(json.dumps(digests, indent=1))
+
+
+def _read_directory(directory: Path) -> Iterator[_Archive]:
+    """Yield the archives in a directory after comparing each with its digest."""
+    for name, digest in json.loads((directory / MANIFEST).read_bytes()).items():
+        data = (directory / Path(name).name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError(f"{name[:80]!r} does not have the digest in {MANIFEST}")
+        yield _open_packed(data)
+
+
+def check_archive_name(name: str) -> None:
+    """Raise CacheError if the name of an archive neither ends in `.tar.gz` nor is that of a directory."""
+    if Path(name).suffix and not name.endswith(".tar.gz"):
+        raise CacheError(f"{name!r} must end in .tar.gz, or have no suffix: then it becomes a directory")
+
+
+@contextmanager
+def _open_gzip(path: Path, mode: str) -> Iterator[Any]:
+    # Without a file name and a time in the header, the same entries give the same archive.
+    with path.open(mode) as file, gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
+        yield stream
 
 
 def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> None:
@@ -128,20 +156,16 @@ def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> Non
 # ---- unpacking -------------------------------------------------------------------------------------------------
 
 
-def unpack(cache_dir: Path, source: Path, *, max_size: int, digest: str = "") -> UnpackResult:
+def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
     """Add all entries of an archive to a cache, or none if one of them is invalid.
 
     Loading an unpacked library runs the code of the archive's author, as with a wheel. Unpacking itself is safe: links,
-    file names outside an entry, and more than `max_size` bytes are refused. If `digest` is not empty, the archive must
-    be an OCI image layout with a manifest of this digest.
+    file names outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries. Nothing was added to the cache.
     """
-    if digest or source.is_dir():
-        archives: Iterable[_Archive] = map(_open_packed, read_layout(source, digest))
-    else:
-        archives = (_open_archive(path, path.name, "rb") for path in [source])  # opened where errors are handled
+    archives = _read_directory(source) if source.is_dir() else iter([_open_gzip(source, "rb")])
     return _unpack(cache_dir, archives, f"the archive {source}", max_size=max_size)
 
 
@@ -320,41 +344,3 @@ def _make_readable(cache_dir: Path) -> None:
             (entry.dir / name).chmod(0o644)
     with suppress(OSError):
         (cache_dir / WORK_DIR).rmdir()
-
-
-# ---- compression -----------------------------------------------------------------------------------------------
-
-
-def _open_archive(path: Path, name: str, mode: str) -> Any:
-    """Open an archive for its uncompressed data. The suffix of `name` determines the compression."""
-    check_archive_name(name)
-    if name.endswith((".tar.zst", ".tzst")):
-        return _open_zstd(path, mode)
-    if name.endswith((".tar.gz", ".tgz")):
-        return _open_gzip(path, mode)
-    return path.open(mode)
-
-
-@contextmanager
-def _open_gzip(path: Path, mode: str) -> Iterator[Any]:
-    # Without a file name and a time in the header, the same entries give the same archive.
-    with path.open(mode) as file, gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
-        yield stream
-
-
-def check_archive_name(name: str) -> None:
-    """Raise CacheError if the name of an archive does not end in a known suffix, such as `.tar.gz`."""
-    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar", _LAYOUT_SUFFIX)):
-        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz, .tar or {_LAYOUT_SUFFIX}, which selects the format")
-
-
-def _open_zstd(path: Path, mode: str) -> Any:
-    with suppress(ImportError):
-        from compression import zstd  # in the standard library since Python 3.14
-
-        return zstd.open(path, mode)
-    with suppress(ImportError):
-        import zstandard
-
-        return zstandard.open(path, mode)
-    raise CacheError("a .tar.zst archive needs zstandard: pip install zstandard. A .tar.gz archive needs no package.")

@@ -18,7 +18,6 @@ from jitload.cli.inspecting import cubin_rows, kernel_rows, print_kernels
 from jitload.cli.output import (
     dir_option,
     format_entries,
-    format_packed,
     format_size,
     json_option,
     print_json,
@@ -237,9 +236,7 @@ def record_command(command: Sequence[str], /, output: str) -> None:
 )
 @click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
-@click.option(
-    "--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz, .tar, .oci."
-)
+@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive, a .tar.gz or a directory.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @dir_option
 @json_option
@@ -299,7 +296,7 @@ def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
         copied = result.fill_bundle(bundle)
         lines.append(f"added {format_entries(copied.added)} to {bundle}; {copied.present} were there already")
     if entry_dirs and archive:
-        lines.append(format_packed(pack_entries(entry_dirs, archive.absolute()), archive))
+        lines.append(f"packed {format_entries(pack_entries(entry_dirs, archive.absolute()))} into {archive}")
     return lines
 
 

@@ -15,7 +15,6 @@ from jitload.cli.output import (
     dir_option,
     format_age,
     format_entries,
-    format_packed,
     format_part,
     format_size,
     json_option,
@@ -204,16 +203,16 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Write entries to an archive.
 
-    ARCHIVE is a .tar.zst, .tar.gz or .tar file, or a new directory .oci for registries (an OCI image layout). KEYS are
-    the beginnings of the entries' keys. Without KEYS, all entries are written.
+    ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures. KEYS are the
+    beginnings of the entries' keys. Without KEYS, all entries are written.
     """
-    from jitload.cache.archive import describe_archive, pack
+    from jitload.cache.archive import pack
 
     count = pack(_readable_cache(directory), archive.absolute(), keys)
     if as_json:
-        print_json({"packed": count, "archive": str(archive), **describe_archive(archive)})
+        print_json({"packed": count, "archive": str(archive)})
     else:
-        print_lines([format_packed(count, archive)])
+        print_lines([f"packed {format_entries(count)} into {archive}"])
 
 
 @cache_group.command("unpack")
@@ -226,17 +225,16 @@ def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_jso
     show_default=True,
     help="Do not unpack more than this.",
 )
-@click.option("--digest", default="", metavar="sha256:…", help="Unpack an OCI directory only with this manifest.")
 @dir_option
 @json_option
-def unpack_command(archive: Path, max_size: int, digest: str, directory: str, *, as_json: bool) -> None:
+def unpack_command(archive: Path, max_size: int, directory: str, *, as_json: bool) -> None:
     """Add the entries of an archive to the cache.
 
     Programs that use the cache run the code of its entries. Unpack only archives from a source that you trust.
     """
     from jitload.cache.archive import unpack
 
-    result = unpack(_writable_cache(directory), archive.absolute(), max_size=max_size, digest=digest)
+    result = unpack(_writable_cache(directory), archive.absolute(), max_size=max_size)
     if as_json:
         print_json({"added": result.added, "present": result.present})
     else:

@@ -7,7 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -86,15 +85,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def format_entries(count: int) -> str:
     """Return a number of cache entries as text, such as `1 entry` or `3 entries`."""
     return f"{count} {'entry' if count == 1 else 'entries'}"
-
-
-def format_packed(count: int, archive: Path) -> str:
-    """Return a line about a new archive: what it contains, its size, and the digest of an OCI image layout."""
-    from jitload.cache.archive import describe_archive
-
-    facts = describe_archive(archive)
-    digest = f", {facts['digest']}" if "digest" in facts else ""
-    return f"packed {format_entries(count)} into {archive}, {format_size(facts['size'])}{digest}"
 
 
 def format_size(size: int) -> str:
