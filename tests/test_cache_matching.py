@@ -19,6 +19,7 @@ from jitload import errors
 from jitload.cache import tiers
 from jitload.cache.key import CacheKey
 from jitload.cache.matching import differing_parts
+from jitload.cache.tiers import BUNDLES_DIR
 from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
 from jitload.settings import read_settings
@@ -270,8 +271,8 @@ def bundle(cache, tmp_path, monkeypatch):
     """Return the key directory of a library in a bundle, for sm_80; the local cache does not have it."""
     key_dir = build(ADD, "vec", arch="sm_80").parents[1]
     site = package(tmp_path, None)
-    moved = site / "pack_with_kernels" / "kernels" / key_dir.name
-    moved.parent.mkdir(mode=0o755)
+    moved = site / BUNDLES_DIR / "pack_with_kernels" / key_dir.name
+    moved.parent.mkdir(parents=True, mode=0o755)
     key_dir.rename(moved)
     monkeypatch.syspath_prepend(site)
     errors.warn_once.cache_clear()
@@ -448,7 +449,7 @@ def test_a_bundle_in_a_package_on_a_machine_with_python_alone(cache, tmp_path, c
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert lines[0].startswith("['add']")
-        assert lines[1].startswith(str(site / "pack_with_kernels" / "kernels"))
+        assert lines[1].startswith(str(site / BUNDLES_DIR / "pack_with_kernels"))
         assert lines[2] == "42"
         assert lines[3].startswith("CacheError" if mode == "load-only" else "ToolchainError NVRTC was not found")
-        assert (f"nor in {site / 'pack_with_kernels' / 'kernels'}" in lines[3]) == (mode == "load-only")
+        assert (f"nor in {site / BUNDLES_DIR / 'pack_with_kernels'}" in lines[3]) == (mode == "load-only")

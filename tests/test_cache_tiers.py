@@ -10,6 +10,7 @@ from builds import build, kernel, load, run_python
 import jitload
 from jitload import errors
 from jitload.cache import remote, tiers
+from jitload.cache.tiers import BUNDLES_DIR
 
 TEXT = kernel("f")
 
@@ -43,18 +44,16 @@ def listing(cache: Path) -> list[str]:
     return sorted(str(path.relative_to(cache)) for path in cache.rglob("*"))
 
 
-def package(tmp_path: Path, bundle: Path | None, points: str = "pack = pack_with_kernels.kernels") -> Path:
+def package(tmp_path: Path, bundle: Path | None) -> Path:
     """Install a package with a bundle by hand, and return the directory that it is installed in."""
     site = tmp_path / "site"
-    info = site / "pack_with_kernels-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "entry_points.txt").write_text(f"[console_scripts]\nx = y:z\n\n[jitload.bundles]\n{points}\n")
-    (site / "pack_with_kernels").mkdir()
+    (site / "pack_with_kernels").mkdir(parents=True)
     (site / "pack_with_kernels" / "__init__.py").write_text(
         "raise RuntimeError('a bundle is found and not imported')\n"
     )
     if bundle is not None:
-        bundle.rename(site / "pack_with_kernels" / "kernels")
+        (site / BUNDLES_DIR).mkdir()
+        bundle.rename(site / BUNDLES_DIR / "pack_with_kernels")
     return site
 
 
@@ -162,31 +161,14 @@ def test_a_bundle_in_a_package_goes_first(tier, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(package(tmp_path, bundle))
     use(monkeypatch, local, shared)
     path = build(TEXT)
-    assert path.is_relative_to(tmp_path / "site" / "pack_with_kernels" / "kernels")
+    assert path.is_relative_to(tmp_path / "site" / BUNDLES_DIR / "pack_with_kernels")
     assert list(load(TEXT)) == ["f"]
     assert list(local.glob("*-*")) == []
 
 
-@pytest.mark.parametrize("name", ["kernels", "kernels.more", "kernels:more", "..", "a b", "pack_with_kernels.none"])
-def test_an_entry_point_that_is_not_a_directory_is_warned_of_and_skipped(tier, monkeypatch, tmp_path, caplog, name):
-    monkeypatch.syspath_prepend(package(tmp_path, None, f"pack = {name}"))
-    local = tier("local", is_filled=True)
-    use(monkeypatch, local)
-    assert build(TEXT).is_relative_to(local)
-    assert f"the bundle {name!r}, an entry point of jitload.bundles, is not a directory of a package" in caplog.text
-
-
-def test_unreadable_entry_points_are_skipped(tier, monkeypatch, tmp_path, caplog):
-    monkeypatch.syspath_prepend(package(tmp_path, None, "no equals sign"))
-    local = tier("local", is_filled=True)
-    use(monkeypatch, local)
-    assert build(TEXT).is_relative_to(local)
-    assert "has no readable entry points" in caplog.text
-
-
 def test_a_bundle_that_other_users_can_write_to_is_skipped(tier, used_cache, monkeypatch, tmp_path, caplog):
     site = package(tmp_path, tier("bundle", is_filled=True))
-    (site / "pack_with_kernels" / "kernels").chmod(0o777)
+    (site / BUNDLES_DIR / "pack_with_kernels").chmod(0o777)
     monkeypatch.syspath_prepend(site)
     local = tier("local")
     use(monkeypatch, local, used_cache)
@@ -194,31 +176,12 @@ def test_a_bundle_that_other_users_can_write_to_is_skipped(tier, used_cache, mon
     assert "a bundle is skipped: the cache " in caplog.text
 
 
-def test_bundles_are_looked_for_once_and_remembered(tier, monkeypatch, tmp_path):
+def test_only_directories_in_absolute_paths_are_bundles(tier, monkeypatch, tmp_path):
     site = package(tmp_path, tier("bundle", is_filled=True))
-    local = tier("local")
-    search = (str(site),)
-    scans = []
-    real = tiers._declared_in
-    monkeypatch.setattr(tiers, "_declared_in", lambda site_dir: scans.append(site_dir) or real(site_dir))
-    monkeypatch.syspath_prepend(site)
-    for _ in range(2):
-        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
-    assert list(local.iterdir()) == []  # a hit writes nothing
-    tiers.remember_bundles(local)
-    tiers._find_bundles.cache_clear()  # as another process does
-    assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
-    assert scans == [str(site)]
-    (memory,) = (local / ".tools").iterdir()
-    for text in ("", "[]", '{"a": 1}', "[" * 100_000):
-        memory.write_text(text)
-        tiers._find_bundles.cache_clear()
-        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
-    scans.clear()
-    (site / "other-1.0.dist-info").mkdir()
-    tiers._find_bundles.cache_clear()
-    tiers._find_bundles(search, local)
-    assert scans == [str(site)]
+    (site / BUNDLES_DIR / "README").touch()
+    monkeypatch.chdir(site)
+    expected = (site / BUNDLES_DIR / "pack_with_kernels",)
+    assert tiers._find_bundles(("", ".", "/nowhere", str(site), str(site))) == expected
 
 
 # ---- a remote store in messages --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -153,20 +154,22 @@ def test_an_unexpected_error_does_not_end_the_background(cache, monkeypatch, cap
     assert "the library of 'first' is not built" in caplog.text
 
 
-@pytest.mark.parametrize(("last_added", "begins"), [(0.0, 0.5), (0.4, 0.9), (3.0, 3.5), (100.0, 10.0)])
-def test_libraries_wait_while_the_process_loads_kernels(monkeypatch, last_added, begins):
-    now = 0.0
+def test_libraries_wait_while_the_process_loads_kernels(monkeypatch):
+    queue, waits = background._Queue(), []
 
     def wait(seconds: float) -> None:
-        nonlocal now
-        now += min(seconds, 0.1)
-        queue.last_added = min(now, last_added)
+        waits.append(seconds)
+        if len(waits) < 4:  # the process loads kernels
+            queue.add(len(waits))
 
-    queue = background._Queue()
-    monkeypatch.setattr(background, "monotonic", lambda: now)
-    monkeypatch.setattr(queue.changed, "wait", wait)
-    queue.wait_for_lull()
-    assert now == pytest.approx(begins)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    monkeypatch.setattr(queue.stopping, "wait", wait)
+    queue.add(0)
+    assert [queue.next_job() for _ in range(5)] == [0, 1, 2, 3, None]
+    assert waits[:5] == [background._DELAY_S] * 5
+    queue.add(4)
+    queue.stopping.set()
+    assert queue.next_job() is None
 
 
 def test_a_process_that_ends_first_leaves_no_half(cache, tmp_path):

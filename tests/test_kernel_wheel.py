@@ -134,7 +134,7 @@ def test_the_installed_wheel_runs_without_compilers(installed, tmp_path):
     command = ("-S", "-c", PROGRAM, "cpu", "sm_80", "sm_86", "sm_90a", "sm_100a")
     for mode in ("auto", "load-only"):
         lines = run_in({**env, "JITLOAD_MODE": mode}, *command, cwd=tmp_path).splitlines()
-        bundle = str(installed.site / "fast_ops" / "kernels" / "fast_ops-")
+        bundle = str(installed.site / "jitload_bundles" / "fast_ops" / "fast_ops-")
         assert all(line.startswith(bundle) for line in lines[:4])
         assert lines[1] == lines[2] != lines[3]  # a GPU of sm_86 runs the code for sm_80
         assert lines[4].startswith("CacheError" if mode == "load-only" else "ToolchainError")
@@ -144,7 +144,7 @@ def test_the_installed_wheel_runs_without_compilers(installed, tmp_path):
 
 def test_all_processes_choose_by_the_file_in_the_wheel(installed, tmp_path):
     file = installed.site / "fast_ops" / "tuned.json"
-    copy = installed.site / "fast_ops" / "kernels" / "tuned.json"
+    copy = installed.site / "jitload_bundles" / "fast_ops" / "tuned.json"
     assert file.read_bytes() == copy.read_bytes() == (EXAMPLE / "fast_ops" / "tuned.json").read_bytes()
     env = {**bare_env(installed, tmp_path), "JITLOAD_MODE": "load-only"}
     first, second = (run_in(env, "-S", "-m", "fast_ops", cwd=tmp_path) for _ in range(2))

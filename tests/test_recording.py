@@ -26,7 +26,6 @@ def record(tmp_path, monkeypatch):
     path = tmp_path / "record.json"
     monkeypatch.setenv("JITLOAD_RECORD", str(path))
     monkeypatch.setattr("jitload.pipeline._modules", {})
-    monkeypatch.setattr(recording, "_files", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
     warn_once.cache_clear()
     return path
@@ -119,7 +118,6 @@ def test_what_cannot_be_repeated_is_a_warning(record, cache, caplog):
 
 def test_processes_share_a_file(record, tmp_path):
     def add(number: int) -> None:
-        recording._files.clear()  # as in another process
         recording._add_line(str(record), b'{"name": "%d"}' % (number % 5))
 
     with ThreadPoolExecutor(8) as pool:

@@ -22,7 +22,7 @@ class KernelBuildHook(BuildHookInterface):
         built = jitload.prebuild([REQUEST], archs=ARCHS)
         built.check()
         built.fill_bundle(self.bundle.name)
-        build_data["force_include"][self.bundle.name] = "fast_ops/kernels"
+        build_data["force_include"][self.bundle.name] = "jitload_bundles/fast_ops"  # where jitload looks
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"  # for every Python, but only one kind of machine

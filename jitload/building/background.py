@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from jitload.errors import JitLoadError, ToolchainError
@@ -20,39 +19,37 @@ if TYPE_CHECKING:
     from jitload.request.request import Request
 
     _Job = tuple[Entry, Request, CacheKey, Path]
-# A process usually loads several kernels one after another, and then works with them. Libraries come last.
-_DELAY_S, _LONGEST_DELAY_S = 0.5, 10.0
+# A process usually loads several kernels one after another, and then works with them. Libraries come last: when no
+# kernel has been added for this time.
+_DELAY_S = 0.5
 _log = logging.getLogger(__name__)
 
 
 class _Queue:
-    """The libraries to build, and the thread that builds them."""
+    """The libraries to build, and the thread that builds them and then ends."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.lock = threading.Lock()
         self.jobs: deque[_Job] = deque()
-        self.last_added = 0.0
+        self.added = 0  # how many jobs have been added
         self.thread: threading.Thread | None = None
-        self.is_stopping = False
+        self.stopping = threading.Event()
 
     def add(self, job: _Job) -> None:
-        with self.changed:
-            if self.is_stopping:
-                return
+        with self.lock:
             self.jobs.append(job)
-            self.last_added = monotonic()
-            if self.thread is None:
+            self.added += 1
+            if self.thread is None and not self.stopping.is_set():
                 self.thread = threading.Thread(target=self.run, name="jitload-library", daemon=True)
                 self.thread.start()
 
     def run(self) -> None:
-        with self.changed:
-            self.wait_for_lull()
+        job = self.next_job()
         from jitload.building.library import build_library  # imports what a cache hit does not need
 
         # Registered behind what removes unfinished builds, so that it is called first.
         atexit.register(self.stop)
-        while job := self.next_job():
+        while job:
             try:
                 build_library(*job)
             except ToolchainError as error:
@@ -62,18 +59,17 @@ class _Queue:
                 _log.info("the library of %r is not built: %s", job[1].name, error)
             except Exception:  # noqa: BLE001  whatever it is, the next library may be built
                 _log.warning("the library of %r is not built", job[1].name, exc_info=True)
+            job = self.next_job()
         atexit.unregister(self.stop)
 
-    def wait_for_lull(self) -> None:
-        """Wait until no job has been added for a while, but not for long."""
-        end = monotonic() + _LONGEST_DELAY_S
-        while not self.is_stopping and (left_s := min(self.last_added + _DELAY_S, end) - monotonic()) > 0:
-            self.changed.wait(left_s)
-
     def next_job(self) -> _Job | None:
-        with self.changed:
-            self.wait_for_lull()
-            if self.jobs and not self.is_stopping:
+        """Return the next job when no job has been added for a while, or None if there is none."""
+        seen = -1 if self.jobs else self.added
+        while seen != self.added and not self.stopping.is_set():
+            seen = self.added
+            self.stopping.wait(_DELAY_S)
+        with self.lock:
+            if self.jobs and not self.stopping.is_set():
                 return self.jobs.popleft()
             self.thread = None
             return None
@@ -82,11 +78,8 @@ class _Queue:
         """Stop the build that runs, so that nothing is published while the process ends."""
         from jitload.building.ninja import stop_running
 
-        with self.changed:
-            self.is_stopping = True
-            thread = self.thread
-            self.changed.notify_all()
-        if thread is not None:
+        self.stopping.set()
+        if thread := self.thread:
             stop_running()
             thread.join(_DELAY_S)
 

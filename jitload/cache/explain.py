@@ -81,7 +81,7 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     The message says how the most similar entry differs.
     """
     searched = _searched_dirs(cache_dir, key, settings)
-    store, store_problem = hide_credentials(settings.remote), last_failure(cache_dir, settings)
+    store, store_problem = hide_credentials(settings.remote), last_failure(settings)
     other_tiers = [
         *(str(directory) for directory, _ in searched[1:]),
         *([store] if store and not store_problem else []),
@@ -115,7 +115,7 @@ def raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, proble
 
 def _searched_dirs(cache_dir: Path, key: CacheKey, settings: Settings) -> _SearchedDirs:
     """Return the directories to search for an entry, each in a pair with the key to look for there."""
-    return [(cache_dir, key), *read_only_dirs(find_bundles(cache_dir), key, settings)]
+    return [(cache_dir, key), *read_only_dirs(find_bundles(), key, settings)]
 
 
 class _NearestKey(NamedTuple):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import logging
 import operator
 import os
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,13 +22,11 @@ from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.cache.store import prepare_cache
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.private_files import load_json, save_json
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
 _MAX_FETCHED = 16  # how many archives of other tools are tried for one key
 _CLAIM_S = 60.0  # how long a claim holds; other hosts wait for at most two claims
-_SETTLE_S = 0.3
 _LONGEST_PAUSE_S = 2.0
 _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _OBJECT_NAME = re.compile(r"([0-9a-f]{64})\.tar\.gz")
@@ -61,19 +57,10 @@ def hide_credentials(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", url)
 
 
-def last_failure(cache_dir: Path, settings: Settings) -> str:
-    """Return how the remote store failed in the last minute, in which it is not asked; otherwise "".
-
-    The processes of a machine tell each other through a file in the cache.
-    """
+def last_failure(settings: Settings) -> str:
+    """Return how the remote store failed in the last minute, in which this process does not ask it; otherwise ""."""
     until_s, problem = _failures.get(settings.remote, (0.0, ""))
-    with suppress(OSError, ValueError, TypeError, RecursionError):
-        until_s, problem = max((until_s, problem), tuple(load_json(_failure_file(cache_dir, settings))))
-    return str(problem) if 0 < until_s - time.time() <= _RETRY_S else ""
-
-
-def _failure_file(cache_dir: Path, settings: Settings) -> Path:
-    return cache_dir / ".tools" / f"remote-{hashlib.sha256(settings.remote.encode()).hexdigest()[:16]}"
+    return problem if time.monotonic() < until_s else ""
 
 
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool) -> Entry | None:
@@ -92,7 +79,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
         if entry := find():
             return entry
         for digest in _digests_to_fetch(local_dir, key, settings):
-            data = _ask(local_dir, settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
+            data = _ask(settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
             is_new = data is not None and _unpack(local_dir, data, key._replace(digest=digest), settings)
             if is_new and (entry := find()):
                 return entry
@@ -103,7 +90,7 @@ def _digests_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Seq
     """Return the digests of the keys whose archives may have an entry for a key."""
     if not key.unknown_parts:
         return (key.digest,)
-    names: Iterable[str] = _ask(local_dir, settings, lambda store: _list(store, f"{object_dir(key)}/")) or ()
+    names: Iterable[str] = _ask(settings, lambda store: _list(store, f"{object_dir(key)}/")) or ()
     matches = (_OBJECT_NAME.fullmatch(name.rpartition("/")[2]) for name in names)
     digests = [match[1] for match in matches if match and not key_dir_of(local_dir, key, match[1]).exists()]
     return digests[:_MAX_FETCHED]
@@ -126,8 +113,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
         _log.warning("%s is not put into the remote cache: %s", key.name, error)
         return
     if data:
-        cache_dir = entry.dir.parent.parent
-        _ask(cache_dir, settings, operator.methodcaller("put", f"{object_dir(key)}/{key.digest}.tar.gz", data))
+        _ask(settings, operator.methodcaller("put", f"{object_dir(key)}/{key.digest}.tar.gz", data))
 
 
 @contextmanager
@@ -139,7 +125,7 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
     name = f"{object_dir(key)}/{key.digest}.claim"
     take = functools.partial(_take_claim, name=name)
     deadline_s, pause_s = time.monotonic() + 2 * _CLAIM_S, 0.05
-    while (is_mine := _ask(cache_dir, settings, take)) is False and time.monotonic() < deadline_s:
+    while (is_mine := _ask(settings, take)) is False and time.monotonic() < deadline_s:
         if pause_s > 1:
             _log.info("another host builds %s", key.name)
         time.sleep(pause_s)
@@ -151,22 +137,20 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
         yield None
     finally:
         if is_mine:
-            _ask(cache_dir, settings, lambda store: store.put(name, b""))
+            _ask(settings, lambda store: store.put(name, b""))
 
 
 def _take_claim(store: Any, name: str) -> bool | None:
     """Claim a build, and return True. Return False if another host has claimed it, and None if there are no claims."""
     if not hasattr(store, "create"):
         return None
-    claim = f"{time.time() + _CLAIM_S} {secrets.token_hex(8)}".encode()
-    if store.create(name, claim):
-        return True
-    with suppress(ValueError):
-        if 0 < float((store.get(name) or b"0").partition(b" ")[0]) - time.time() <= _CLAIM_S:
-            return False
-    store.put(name, claim)
-    time.sleep(_SETTLE_S)  # several hosts may replace an expired claim; the last one has it
-    return bool(store.get(name) == claim)
+    claim = str(time.time() + _CLAIM_S).encode()
+    if not store.create(name, claim):
+        with suppress(ValueError):
+            if 0 < float(store.get(name) or 0) - time.time() <= _CLAIM_S:
+                return False
+        store.put(name, claim)  # if several hosts replace an expired claim at the same time, each of them builds
+    return True
 
 
 def object_dir(key: CacheKey) -> str:
@@ -206,13 +190,13 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
 # ---- a request with a time limit -------------------------------------------------------------------------------
 
 
-def _ask(cache_dir: Path, settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
+def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
     """Return the result of `request(store)`. If the request fails or takes too long, log a warning and return None.
 
     The time limit does not include the import of the store's package, which may take long if many processes start at
-    the same time. After a failure, no process of this machine uses the store for a minute.
+    the same time. After a failure, this process does not use the store for a minute.
     """
-    if last_failure(cache_dir, settings):
+    if last_failure(settings):
         return None
     answer: Future[Answer] = Future()
 
@@ -230,8 +214,7 @@ def _ask(cache_dir: Path, settings: Settings, request: Callable[[RemoteStore], A
         problem = f"no answer within {settings.remote_timeout_s:g} s (JITLOAD_CACHE_REMOTE_TIMEOUT)"
     except (Exception, SystemExit) as error:  # noqa: BLE001  a store that is down must not fail the call
         problem = f"{type(error).__name__}: {error}"
-    _failures[settings.remote] = (time.time() + _RETRY_S, problem)
-    save_json(_failure_file(cache_dir, settings), _failures[settings.remote])
+    _failures[settings.remote] = (time.monotonic() + _RETRY_S, problem)
     _log.warning("the remote cache %s is not used for a minute: %s", hide_credentials(settings.remote), problem)
     return None
 

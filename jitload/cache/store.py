@@ -47,7 +47,6 @@ from jitload.cache.entry import (
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError
 from jitload.settings import Settings
 from jitload.toolchain.private_files import make_private_dir, sync_file
@@ -330,11 +329,10 @@ def _sync_later(paths: list[Path]) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Record the bundles, remove what killed processes have left, and prune the cache if it is above its limit.
+    """Remove what killed processes have left, and prune the cache if it is above its limit.
 
     This is done only after builds, because a cache hit writes nothing.
     """
-    remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
     with suppress(OSError):
         if os.listdir(cache_dir / TRASH_DIR):

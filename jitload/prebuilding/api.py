@@ -66,8 +66,8 @@ class Prebuilt:
     def fill_bundle(self, directory: str | os.PathLike[str]) -> UnpackResult:
         """Copy the libraries to a directory that every user may read, to ship them in a package or an image.
 
-        Libraries that are already in the directory are kept. A package declares the directory as an entry point in the
-        group `jitload.bundles`. The files that `tuned=` named are copied, too.
+        Libraries that are already in the directory are kept. A package installs the directory as
+        `jitload_bundles/<name>`. The files that `tuned=` named are copied, too.
 
         Returns:
             An `UnpackResult` with the number of new libraries, `added`, and of earlier libraries, `present`.

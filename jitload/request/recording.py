@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,6 @@ _TYPES: dict[str, Callable[..., Any]] = {
     "@bytes": base64.b64decode,
     **{f"@{kind.__name__}": kind for kind in (Call, Instrumentation, Launch, Options, Sources, Tma, TorchText, Tuned)},
 }
-_files: dict[str, tuple[int, set[bytes]]] = {}  # path -> how much of the file this process knows, and its lines
-_files_lock = threading.Lock()
 
 
 def record_item(path: str, item: dict[str, Any], is_same: Callable[[dict[str, Any]], bool]) -> None:
@@ -42,34 +39,25 @@ def record_item(path: str, item: dict[str, Any], is_same: Callable[[dict[str, An
     except (TypeError, ValueError, LookupError, JitLoadError):
         is_repeatable = False
     if is_repeatable:
-        with _files_lock:
-            _add_line(path, line.encode())
+        _add_line(path, line.encode())
     else:
         name = item["name"]
         warn_once(f"module {name!r} is not recorded, because its call cannot be repeated from JSON in another process")
 
 
 def _add_line(path: str, line: bytes) -> None:
+    """Add a line to a file unless the file has it. Only one process writes to the file at a time."""
     import fcntl
 
-    position, lines = _files.get(path, (0, set()))
-    if line in lines:
-        return
     try:
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if position > os.fstat(file.fileno()).st_size:  # the file has been removed or emptied meanwhile
-                position, lines = 0, set()
-            file.seek(position)
             data = file.read()
-            if file.tell() and not data.endswith(_END):
+            if data and not (data.startswith(_START) and data.endswith(_END)):
                 raise JitLoadError(f"JITLOAD_RECORD={path} is a file of another kind: name a new file")
-            lines.update(known.rstrip(b",") for known in data.splitlines())
-            if line not in lines:
-                separator = b",\n" if file.tell() else _START
-                file.seek(-len(_END) if separator != _START else 0, os.SEEK_END)
-                file.write(separator + line + _END)
-            _files[path] = file.tell() - len(_END), lines | {line}
+            if line not in (known.removesuffix(b",") for known in data.splitlines()):
+                file.seek(-len(_END) if data else 0, os.SEEK_END)
+                file.write((b",\n" if data else _START) + line + _END)
     except OSError as error:
         raise JitLoadError(f"JITLOAD_RECORD={path} cannot be written: {error.strerror}") from error
 
