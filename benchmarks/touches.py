@@ -85,14 +85,13 @@ FUNCTIONS = {
     "transpose": TILES,
     "matmul": TILES,
 }
+TERMS = ("y.numel() >= n", "x.shape == y.shape", "n % 4 == 0", "n > 0")
 CHECKS: dict[str, dict[str, Any]] = {
     "no check": {},
-    "requires= with 2 terms": {"requires": ("x.numel() >= n", "y.numel() >= n")},
+    "no check, built again": {},
     'bounds="check"': {"bounds": "check"},
+    **{f"requires= with {count} terms": {"requires": TERMS[:count]} for count in (1, 2, 4)},
 }
-
-
-TERMS = ("y.numel() >= n", "x.shape == y.shape", "n % 4 == 0", "n > 0")
 
 
 def arguments(device: str) -> dict[str, tuple[Any, ...]]:
@@ -136,37 +135,42 @@ def measure_runs() -> None:
 
 
 def measure_builds() -> None:
-    print("build for a GPU, ms:", ", ".join(CHECKS))
-    times = []
-    for checks in CHECKS.values():
+    print("build for a GPU, ms:")
+    for label in ("no check", 'bounds="check"'):
         start = time.perf_counter()
-        functions = {"add_one": Launch(**FUNCTIONS["add_one"], **checks)}
+        functions = {"add_one": Launch(**FUNCTIONS["add_one"], **CHECKS[label])}
         text = SOURCE.partition('extern "C" __global__ void row_sum')[0] + f"// {uuid.uuid4()}"
         jitload.load_inline("touches", cuda_sources=text, functions=functions, arch="sm_90a")
-        times.append(time.perf_counter() - start)
-    print("  add_one ", *(f"{1e3 * t:9.1f}" for t in times))
+        print(f"  {label:24} {1e3 * (time.perf_counter() - start):7.1f}")
 
 
-def measure_calls() -> None:
-    """Measure calls in turns, so that a change of the machine's speed affects all."""
+def measure_calls(rounds: int = 3000, count: int = 64) -> None:
+    """Measure calls in turns, so that a change of the machine's speed affects all.
+
+    Each turn begins with another function. What two builds without checks differ by is noise.
+    """
     functions = {}
     for label, checks in CHECKS.items():
         launch = Launch(**FUNCTIONS["add_one"], **checks)
-        mod = jitload.load_inline("touches", cuda_sources=SOURCE, functions={"add_one": launch})
-        functions[label] = mod.add_one
-    x, y, _ = arguments("cuda")["add_one"]
-    times: dict[str, list[float]] = {label: [] for label in functions}
-    for _ in range(200):
-        for label, function in functions.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter_ns()
-            for _ in range(100):
-                function(x, y, 256)
-            times[label].append((time.perf_counter_ns() - start) / 100)
-    base = median(times["no check"])
-    print("a call on the GPU, ns:")
-    for label, samples in times.items():
-        print(f"  {label:24} {median(samples):7.0f} {median(samples) - base:+7.0f}")
+        text = f"{SOURCE}// {label}"
+        functions[label] = jitload.load_inline("touches", cuda_sources=text, functions={"add_one": launch}).add_one
+    for sizes, name in (([256], "the same size"), ([*range(256, 512, 4)], "64 sizes in turns")):
+        tensors = [torch.zeros(2, size, device="cuda").unbind() for size in sizes]
+        calls = [(x, y, x.numel()) for x, y in tensors] * (count // len(sizes))
+        times: dict[str, list[float]] = {label: [] for label in functions}
+        for turn in range(rounds):
+            for number in range(len(functions)):
+                label = [*functions][(turn + number) % len(functions)]
+                torch.cuda.synchronize()
+                start = time.perf_counter_ns()
+                for args in calls:
+                    functions[label](*args)
+                times[label].append((time.perf_counter_ns() - start) / len(calls))
+        base = times["no check"]
+        print(f"a call on the GPU, {name}, ns: the least and the median of {rounds}, and their differences")
+        for label, samples in times.items():
+            least, middle = min(samples), median(samples)
+            print(f"  {label:24} {least:7.0f} {middle:7.0f} {least - min(base):+7.1f} {middle - median(base):+7.1f}")
 
 
 def build_terms(output: Path) -> str:
