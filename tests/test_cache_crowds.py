@@ -284,7 +284,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = settings(
-    max_examples=int(os.environ.get("JITLOAD_TEST_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("JITLOAD_TEST_EXAMPLES", "30")),
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -149,8 +149,9 @@ def test_a_target_has_our_headers_first(tmp_path):
     """Even where tvm-ffi's are linked before."""
     from tvm_ffi import libinfo
 
-    text = "find_package(tvm_ffi CONFIG REQUIRED)\nadd_library(w MODULE w.cc)\n"
+    text = "find_package(tvm_ffi CONFIG REQUIRED)\nadd_library(w OBJECT w.cc)\n"
     text += "target_link_libraries(w PRIVATE tvm_ffi::header jitload::launcher)\n"
+    text += "target_compile_options(w PRIVATE -E)\n"  # the preprocessor alone answers
     check = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n#ifndef JITLOAD_LAUNCHER_H_\n#error\n#endif\n"
     source = write_project(tmp_path / "p", text, w_cc=check)
     done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")

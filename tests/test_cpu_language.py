@@ -200,7 +200,8 @@ extern "C" __global__ void counts(int* x) {
     assert (out.item(), flag.item()) == (42, 100)
 
 
-def test_locks_without_a_word_of_volatile():
+@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=str)
+def test_locks_without_a_word_of_volatile(options):
     text = """
 extern "C" __global__ void lock(int* locks, int* total) {
   __syncthreads();
@@ -221,7 +222,7 @@ extern "C" __global__ void lock(int* locks, int* total) {
   }
 }"""
     locks, total = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
-    load(text).lock[1, 64](locks, total)
+    load(text, **options).lock[1, 64](locks, total)
     assert total.tolist() == [64, 1]
 
 

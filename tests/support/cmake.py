@@ -68,9 +68,9 @@ def write_project(directory: Path, text: str, **files: str) -> Path:
     return directory
 
 
-def refused(directory: Path, text: str, **files: str) -> str:
+def refused(directory: Path, text: str, *options: str) -> str:
     """Return what the configuration of a project says, in one line."""
-    done = configure(write_project(directory, text, **files), directory / "build")
+    done = configure(write_project(directory, text), directory / "build", *options)
     assert done.returncode != 0
     return " ".join(done.stderr.split())
 

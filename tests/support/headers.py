@@ -84,7 +84,7 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
     """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
 
     g++ takes it where the options are the same, in half the time, and otherwise the header itself. Kernels without
-    options but macros are compiled with `-O1`, in two thirds of the time. A test that is about optimised loops passes
+    options but macros are compiled with `-O0`, in half of the time. A test that is about optimised loops passes
     `extra_cflags=OPTIMIZED`.
     """
     cpu_flags = cpu_build.cpu_flags
@@ -94,7 +94,7 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
         settings, own_flags = read_settings(), list(compiler_flags(source.cpu_flags))
         if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation:
             return flags
-        level = "-O3" if own_flags else "-O1"
+        level = "-O3" if own_flags else "-O0"
         flags = tuple(level if flag == "-O3" else flag for flag in flags)
         header_dir = directory.with_name(directory.name + level)
         compiled = header_dir / f"{HEADER}.gch"

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -97,9 +98,21 @@ def run_page(page: Path) -> None:
         if block.mark.startswith("file: "):
             Path(block.mark.removeprefix("file: ")).write_text(block.text)
         elif block.language in _SHELLS:
-            subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], check=True)
+            run_shell(block.text)
         else:  # with the lines of the page
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+
+
+def run_shell(text: str) -> None:
+    """Run a shell block, and jitload's commands in this process, which has imported torch."""
+    from jitload.cli import main as run_jitload
+
+    parts = re.split(r"^jitload (.*)\n", text, flags=re.MULTILINE)
+    for script, arguments in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        if script:
+            subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True)
+        if arguments and (status := run_jitload(shlex.split(arguments))):
+            sys.exit(f"jitload {arguments}: exit code {status}")
 
 
 def main() -> None:
@@ -135,14 +148,14 @@ def _run_child(page: Path, directory: Path) -> None:
             from sphinx.cmd.build import main as build_manual
 
             os._exit(build_manual(["-q", "-W", "--keep-going", str(page), "html"]))
-        if page.suffix == ".py":
-            sys.path[0] = str(page.parent)
-            runpy.run_path(str(page), run_name="__main__")
-            return
         from .judging import one_template  # no module of the tests may import a plugin before pytest does
 
         with one_template():
-            run_page(page)
+            if page.suffix == ".py":
+                sys.path[0] = str(page.parent)
+                runpy.run_path(str(page), run_name="__main__")
+            else:
+                run_page(page)
     except SystemExit as error:
         sys.exit(f"the page calls sys.exit({error.code!r})")
 

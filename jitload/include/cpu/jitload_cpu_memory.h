@@ -2,9 +2,15 @@
 #ifndef JITLOAD_CPU_MEMORY_H_
 #define JITLOAD_CPU_MEMORY_H_
 
-/* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. */
+/* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. Without
+ * optimization, g++ takes no argument of a function for a constant. */
+#ifdef __OPTIMIZE__
 #define __JITLOAD_YIELD_IF(condition) \
   if (__builtin_constant_p(condition) && (condition)) __jitload_yield();
+#else
+#define __JITLOAD_YIELD_IF(condition) \
+  if (condition) __jitload_yield();
+#endif
 
 /* Return whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
  * system accesses it. With preemption another thread of the block may interrupt a plain access, and sanitize="race" has
