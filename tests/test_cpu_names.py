@@ -160,3 +160,25 @@ def test_a_source_may_define_atomics_that_old_gpus_lack():
     x = np.zeros(1)
     jitload.load_inline("atomics", cuda_sources=text, arch="cpu").k[4, 64](x)
     assert x[0] == 128
+
+
+def test_a_source_may_define_functions_that_cuda_has():
+    """They take precedence over CUDA's functions of the same parameters, but not over those of other parameters."""
+    text = r"""
+    __device__ int max(int a, int b) { return 100 + (a > b ? a : b); }
+    __device__ __forceinline__ float min(float a, float b) { return 100 + (a < b ? a : b); }
+    static __device__ float rsqrtf(float x) { return 100 + x; }
+    template <class T> __device__ T max(T a, T b) { return 1000; }
+    template <class T> __device__ T larger(T a, T b) { return max(a, b); }
+    __global__ void call(float* x) {
+      x[0] = max(1, 2);
+      x[1] = max(1u, 2u);
+      x[2] = max(1, 2u);
+      x[3] = larger(1, 2) + larger(1.5f, 2.5f);
+      x[4] = min(1.0f, 2.0f);
+      x[5] = min(1.0f, 2.0);
+      x[6] = rsqrtf(4.0f);
+    }"""
+    x = np.zeros(7, np.float32)
+    jitload.load_inline("own", cuda_sources=text, arch="cpu").call[1, 1](x)
+    assert x.tolist() == [102, 2, 2, 104.5, 101, 1, 104]

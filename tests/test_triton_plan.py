@@ -1,5 +1,6 @@
 """Specializations of Triton kernels: from `signature=`, from example arguments, and of compiled and tuned kernels."""
 
+import copy
 import json
 from types import SimpleNamespace
 
@@ -149,6 +150,12 @@ def test_a_tuple_of_examples():
     facts = extract(kernels.of_a_tuple, (Tensor(), Tensor(address=8), 1), 65, BLOCK=128)
     assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
     assert assumptions(facts) == [("pair_0", "multiple_of", 16), ("pair_2", "equal_to", 1)]
+
+
+def test_a_kernel_without_its_python_function():
+    kernel = copy.copy(kernels.vector_add)
+    kernel.fn = None
+    assert "torch.compile has removed it" in refusal(SignatureError, kernel, signature=ADD, BLOCK=128)
 
 
 @since(3, 3)

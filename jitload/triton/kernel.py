@@ -147,6 +147,11 @@ def read_kernel(kernel: Any) -> TritonKernel:
             f"kernel {kernel.__name__!r} is written in Gluon: compile it with its warmup() or by launching it, and "
             "pass the compiled kernel that this returns"
         )
+    if kernel.fn is None:  # torch.compile does this to the kernels that another process has compiled
+        raise SignatureError(
+            f"kernel {kernel.__name__!r} has no Python function: torch.compile has removed it. Pass the @triton.jit "
+            "function of the file that torch.compile has generated"
+        )
     if getattr(kernel, "pre_run_hooks", None):
         raise SignatureError(
             f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch. A "
