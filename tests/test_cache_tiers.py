@@ -199,7 +199,8 @@ def test_a_store_that_exits_does_not_end_the_program(tier, used_cache, monkeypat
     monkeypatch.setattr(remote, "_failures", {})
     local = tier("local")
     use(monkeypatch, local, used_cache)
-    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "memory://leaving")
+    monkeypatch.setattr(remote, "_open_store", lambda url: leaving)
     assert build(TEXT).is_relative_to(local)
     assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import operator
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from jitload.cache.entry import Entry, find_in_dir, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
@@ -30,26 +29,10 @@ _CLAIM_S = 60.0  # how long a claim holds; other hosts wait for at most two clai
 _LONGEST_PAUSE_S = 2.0
 _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _OBJECT_NAME = re.compile(r"([0-9a-f]{64})\.tar\.gz")
-_BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
-_stores: dict[tuple[str, int], RemoteStore] = {}
+_stores: dict[tuple[str, int], _Store] = {}
 _failures: dict[str, tuple[float, str]] = {}  # address -> when the store may be asked again, and why it failed
 Answer = TypeVar("Answer")
-
-
-class RemoteStore(Protocol):
-    """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own.
-
-    A store may also have `list(prefix)`, which returns the keys that begin with a prefix. Without it, machines that
-    lack tools find nothing in the store. With `create(key, data)`, which stores nothing and returns False if the key
-    exists, only one of several hosts builds a library.
-    """
-
-    def get(self, key: str) -> bytes | None:
-        """Return the bytes that were stored under a key, or None."""
-
-    def put(self, key: str, data: bytes) -> None:
-        """Store bytes under a key. Replacing the bytes stored there before is allowed."""
 
 
 def hide_credentials(url: str) -> str:
@@ -90,17 +73,10 @@ def _digests_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Seq
     """Return the digests of the keys whose archives may have an entry for a key."""
     if not key.unknown_parts:
         return (key.digest,)
-    names: Iterable[str] = _ask(settings, lambda store: _list(store, f"{object_dir(key)}/")) or ()
+    names = _ask(settings, operator.methodcaller("list", f"{object_dir(key)}/")) or ()
     matches = (_OBJECT_NAME.fullmatch(name.rpartition("/")[2]) for name in names)
     digests = [match[1] for match in matches if match and not key_dir_of(local_dir, key, match[1]).exists()]
     return digests[:_MAX_FETCHED]
-
-
-def _list(store: Any, prefix: str) -> list[str]:
-    if not hasattr(store, "list"):
-        _log.warning("the remote cache has no list(), so it is not used where tools are missing")
-        return []
-    return [str(name) for name in store.list(prefix)]
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
@@ -140,10 +116,8 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
             _ask(settings, lambda store: store.put(name, b""))
 
 
-def _take_claim(store: Any, name: str) -> bool | None:
-    """Claim a build, and return True. Return False if another host has claimed it, and None if there are no claims."""
-    if not hasattr(store, "create"):
-        return None
+def _take_claim(store: _Store, name: str) -> bool:
+    """Claim a build, and return True. Return False if another host has claimed it."""
     claim = str(time.time() + _CLAIM_S).encode()
     if not store.create(name, claim):
         with suppress(ValueError):
@@ -190,7 +164,7 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
 # ---- a request with a time limit -------------------------------------------------------------------------------
 
 
-def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
+def _ask(settings: Settings, request: Callable[[_Store], Answer]) -> Answer | None:
     """Return the result of `request(store)`. If the request fails or takes too long, log a warning and return None.
 
     The time limit does not include the import of the store's package, which may take long if many processes start at
@@ -219,37 +193,24 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
     return None
 
 
-def _import_package(address: str) -> None:
-    """Import the package of the store at an address."""
-    if "://" not in address:
-        _import_store(address)
-        return
+def _import_package(url: str) -> None:
+    """Import the package of the store at a URL."""
     try:
         import fsspec
     except ImportError as error:
-        raise CacheError("a URL in JITLOAD_CACHE_REMOTE needs fsspec: pip install 'jitload[remote]'") from error
-    for url in address.split("::"):  # a chain such as simplecache::s3://bucket
-        fsspec.get_filesystem_class(url.partition("://")[0])
+        raise CacheError("JITLOAD_CACHE_REMOTE needs fsspec: pip install 'jitload[remote]'") from error
+    for part in url.split("::"):  # a chain such as simplecache::s3://bucket
+        fsspec.get_filesystem_class(part.partition("://")[0])
 
 
-def _open_store(address: str) -> RemoteStore:
-    """Return the store at an address. The address is a URL for fsspec, or `module:name`."""
-    store = _stores.get((address, os.getpid()))
-    if store is None:
-        store = _FsspecStore(address) if "://" in address else _import_store(address)
-        _stores[address, os.getpid()] = store
-    return store
+def _open_store(url: str) -> _Store:
+    """Return the store at a URL. Each process opens its own, because a fork must not share connections."""
+    if (url, os.getpid()) not in _stores:
+        _stores[url, os.getpid()] = _Store(url)
+    return _stores[url, os.getpid()]
 
 
-def _import_store(address: str) -> RemoteStore:
-    module, colon, name = address.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise CacheError("JITLOAD_CACHE_REMOTE must be a URL, such as s3://bucket/kernels, or module:name")
-    store: RemoteStore = getattr(importlib.import_module(module), name)
-    return store
-
-
-class _FsspecStore:
+class _Store:
     """A directory or bucket that fsspec opens: `s3://` with s3fs, `gs://` with gcsfs, `file://`, `memory://`."""
 
     def __init__(self, url: str) -> None:
@@ -257,6 +218,7 @@ class _FsspecStore:
 
         self._files, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
+        self._is_local = "file" in self._files.protocol
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -278,7 +240,7 @@ class _FsspecStore:
         """Store new data, or return False. Where the back end has no exclusive writing, hosts may overwrite it."""
         path = f"{self._root}/{key}"
         try:
-            if "file" in self._files.protocol:
+            if self._is_local:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "xb") as file:
                     file.write(data)
@@ -292,17 +254,11 @@ class _FsspecStore:
 
     def put(self, key: str, data: bytes) -> None:
         path = f"{self._root}/{key}"
-        protocols = (self._files.protocol,) if isinstance(self._files.protocol, str) else self._files.protocol
-        is_local = "file" in protocols
-        # Others could read an incomplete local file, so it is written under another name and renamed when complete.
-        target = f"{path}.{os.getpid()}-{time.time_ns()}" if is_local else path
-        try:
-            self._files.pipe_file(target, data)
-        except FileNotFoundError:
-            if not _BUCKET_PROTOCOLS.isdisjoint(protocols):
-                # The bucket's name is wrong, because buckets have no directories. `makedirs` would create a bucket.
-                raise
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(target, data)
-        if is_local:
-            os.replace(target, path)
+        if not self._is_local:
+            self._files.pipe_file(path, data)
+            return
+        # Others could read an incomplete file, so it is written under another name and renamed when complete.
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        unfinished = Path(f"{path}.{os.getpid()}-{time.time_ns()}")
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
