@@ -32,9 +32,7 @@ def test_a_path_and_an_empty_list_make_no_directory(empty_cache, capsys):
     assert not empty_cache.exists()
 
 
-@pytest.mark.parametrize(
-    "words", ["list", "show k", "why a b", "verify", "prune --max-age 1d", "clear", "pack x.tar.gz"]
-)
+@pytest.mark.parametrize("words", ["list", "show k", "verify", "prune --max-age 1d", "clear", "pack x.tar.gz"])
 def test_a_path_that_is_not_a_cache_directory_is_refused(tmp_path, capsys, words):
     code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
     assert (code, out) == (1, "")
@@ -93,23 +91,6 @@ def test_a_key_that_fits_several_is_refused(cache, capsys):
     assert code == 1
     assert "several entries begin with 'vec': vec-" in err
     assert "Write more of the key." in err
-
-
-def test_why_names_the_parts_that_differ(cache, capsys):
-    first = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
-    second = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
-    assert run(capsys, "why", key_of(first), key_of(second)) == (
-        0,
-        f"vec-{key_of(first)[:12]} and vec-{key_of(second)[:12]} have, in this order:\n  options: -DN=4 and -DN=5\n",
-        "",
-    )
-    assert run(capsys, "why", key_of(first), key_of(first)) == (0, "They are the same.\n", "")
-
-
-def test_why_tells_a_part_that_is_not_there_from_an_empty_one(cache, capsys):
-    first = build(kernel("k"), "vec")
-    second = build(kernel("k"), "vec", arch="cpu")
-    assert "cpu_flags: absent and nothing\n" in run(capsys, "why", key_of(first), key_of(second))[1]
 
 
 def test_verify_finds_damage_in_any_file(cache, capsys):

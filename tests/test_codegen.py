@@ -121,15 +121,22 @@ def test_records_have_the_layout_and_the_constants_of_the_headers(tmp_path):
     ]
     for name in records.STRUCTURES:
         form = records.layout(name)
-        size = form.size if name != "record" else form.size + records.layout("module").size
+        size = ctypes.sizeof(form) + (ctypes.sizeof(records.layout("module")) if name == "record" else 0)
         lines.append(f'static_assert(sizeof(jitload_{name}) == {size}, "{name}");')
-        for member, offset in form.offsets.items():
+        for member, _ in form._fields_:
+            offset = getattr(form, member).offset
             lines.append(f'static_assert(offsetof(jitload_{name}, {member}) == {offset}, "{name}.{member}");')
     lines += [f'static_assert((int){name} == {number}, "{name}");' for name, number in CONSTANTS.items()]
     (tmp_path / "layout.cc").write_text("\n".join(lines))
     command = ["c++", "-fsyntax-only", *include_flags(), "layout.cc"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, (1,)])
+def test_a_number_that_a_structure_cannot_hold_is_an_error(value):
+    with pytest.raises((OverflowError, TypeError)):
+        records.write_record(records.Struct("module", {"image_count": value}))
 
 
 def test_a_launch_in_hand_written_cpp_has_room_for_all_attributes():

@@ -58,22 +58,17 @@ class UnpackResult:
 # ---- packing ---------------------------------------------------------------------------------------------------
 
 
-def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
+def pack(cache_dir: Path, target: Path) -> int:
     """Write the entries of a cache to the archive `target`, and return how many were written.
 
-    If `digests` is not empty, an entry is written only if its key begins with one of `digests`. Entries with
-    precompiled headers are left out.
+    Entries with precompiled headers are left out.
 
     Raises:
         CacheError: An entry is damaged, there is no entry to pack, or the archive cannot be written.
     """
-    prefixes = tuple(digests)
-    entries = list_entries(cache_dir)
-    contents = _contents(entry.dir for entry in entries if not prefixes or entry.digest.startswith(prefixes))
-    if not contents:
-        selected = f" whose key begins with {' or '.join(prefixes)}" if prefixes else ""
-        raise CacheError(f"the cache {cache_dir} has no entry{selected} to pack")
-    return _write_archive(contents, target)
+    if contents := _contents(entry.dir for entry in list_entries(cache_dir)):
+        return _write_archive(contents, target)
+    raise CacheError(f"the cache {cache_dir} has no entry to pack")
 
 
 def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:

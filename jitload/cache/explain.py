@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import newest_first, read_manifest
 from jitload.cache.key import CacheKey, describe_parts
-from jitload.cache.listing import StoredEntry, names_in
+from jitload.cache.listing import names_in
 from jitload.cache.matching import differing_parts, dirs_of_keys, newest_manifest
 from jitload.cache.remote import hide_credentials, last_failure
 from jitload.cache.tiers import find_bundles, read_only_dirs
@@ -47,29 +47,6 @@ def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, An
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     text = " | ".join(text.splitlines()) or "nothing"
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
-
-
-def compare_entries(first: StoredEntry, second: StoredEntry) -> list[str]:
-    """Return a line for each difference between the keys of two entries. If the keys are equal, compare the headers."""
-    manifests = first.manifest(), second.manifest()
-    lines = compare_parts(*map(_parts, manifests))
-    names = [manifest.get("name") for manifest in manifests]
-    if names[0] != names[1]:
-        lines.insert(0, f"name: {names[0]} and {names[1]}")
-    return lines or compare_parts(*map(_dependency_digests, manifests))
-
-
-def _parts(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    parts = manifest.get("parts")
-    return parts if isinstance(parts, dict) else {}
-
-
-def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
-    rows = manifest.get("dependencies")
-    return {
-        f"header {row['path']}": f"sha256:{row['digest']}" if row["size"] >= 0 else "absent"
-        for row in (rows if isinstance(rows, list) else [])
-    }
 
 
 # ---- a miss ----------------------------------------------------------------------------------------------------

@@ -112,31 +112,6 @@ def show_command(key: str, directory: str, *, as_json: bool) -> None:
     print_lines(["Files in it:", *(f"  {name}  {format_size(size)}" for name, (size, _) in manifest["files"].items())])
 
 
-@cache_group.command("why")
-@click.argument("key")
-@click.argument("other_key")
-@dir_option
-@json_option
-def why_command(key: str, other_key: str, directory: str, *, as_json: bool) -> None:
-    """Show why two entries differ.
-
-    KEY and OTHER_KEY are the keys of the entries, or the beginnings of the keys.
-    """
-    from jitload.cache.explain import compare_entries
-    from jitload.cache.listing import find_by_prefix
-
-    cache_dir = _readable_cache(directory)
-    entries = find_by_prefix(cache_dir, key), find_by_prefix(cache_dir, other_key)
-    lines = compare_entries(*entries)
-    if as_json:
-        print_json({"differences": lines})
-        return
-    names = " and ".join(f"{entry.name}-{entry.digest[:12]}" for entry in entries)
-    print_lines(
-        [f"{names} have, in this order:", *(f"  {line}" for line in lines)] if lines else ["They are the same."]
-    )
-
-
 @cache_group.command("verify")
 @dir_option
 @json_option
@@ -197,18 +172,16 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 
 @cache_group.command("pack")
 @click.argument("archive", type=click.Path(path_type=Path))
-@click.argument("keys", nargs=-1)
 @dir_option
 @json_option
-def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
-    """Write entries to an archive.
+def pack_command(archive: Path, directory: str, *, as_json: bool) -> None:
+    """Write all entries to an archive.
 
-    ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures. KEYS are the
-    beginnings of the entries' keys. Without KEYS, all entries are written.
+    ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures.
     """
     from jitload.cache.archive import pack
 
-    count = pack(_readable_cache(directory), archive.absolute(), keys)
+    count = pack(_readable_cache(directory), archive.absolute())
     if as_json:
         print_json({"packed": count, "archive": str(archive)})
     else:

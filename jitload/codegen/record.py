@@ -6,17 +6,18 @@ repeat `runtime/jitload/record.h`, `triton.h` and `expression.h`; a test compare
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
 
 ABI = 7
-MAGIC = b"jitload\0"
+MAGIC = b"jitload"
 
-# The members of each structure with their formats: those of the module `struct`, and `p` for a pointer.
+# The members of each structure with their types, which `_TYPES` has, and for arrays the count.
 STRUCTURES = {
     "record": "magic:8s abi:i pointer_count:i external_count:i size:i pointers:p externals:p",
     "module": "name:p images:p kernels:p variables:p description:p state:p image_count:i kernel_count:i has_cpu:i",
@@ -120,8 +121,8 @@ class _Writer:
         self.places: list[tuple[int, Place]] = []
 
     def write(self, module: Struct, others: Sequence[Array]) -> Record:
-        header = layout("record")
-        self.data += bytes(header.size)
+        header_size = ctypes.sizeof(layout("record"))
+        self.data += bytes(header_size)
         self._array([module], "library")
         for array in others:
             self._array(array.items, array.label)
@@ -139,7 +140,7 @@ class _Writer:
             "pointers": tables,
             "externals": tables + 4 * len(self.pointers),
         }
-        self.data[: header.size] = header.pack(facts)
+        self.data[:header_size] = _pack("record", facts)
         return Record(bytes(self.data), tuple(self.addresses))
 
     def _append(self, data: bytes) -> int:
@@ -150,27 +151,17 @@ class _Writer:
 
     def _array(self, items: Sequence[Struct], label: str = "") -> int:
         """Append an array of structures, and then all that they point to. Return the offset of the array."""
-        form = layout(items[0].name)
-        has_pointers = "p" in form.formats.values()
-        data = bytes(form.size * len(items)) if has_pointers else b"".join(form.pack(item.members) for item in items)
-        offset = self._append(data)
+        name, size = items[0].name, ctypes.sizeof(layout(items[0].name))
+        pointers = {member for member, kind in layout(name)._fields_ if kind is _POINTER}
+        numbers = ({m: value for m, value in item.members.items() if m not in pointers} for item in items)
+        offset = self._append(b"".join(_pack(name, members) for members in numbers))
         if label:
-            self.labels[label] = (offset, form.size)
-        for number, item in enumerate(items if has_pointers else ()):
-            self._fill(offset + number * form.size, form, item.members)
+            self.labels[label] = (offset, size)
+        for number, item in enumerate(items):
+            for member, value in item.members.items():
+                if member in pointers:
+                    self._point(offset + number * size + getattr(layout(name), member).offset, value)
         return offset
-
-    def _fill(self, offset: int, form: Layout, members: Mapping[str, object]) -> None:
-        numbers: dict[str, object] = {}
-        pointers: list[tuple[int, object]] = []
-        for name, value in members.items():
-            if form.formats[name] == "p":
-                pointers.append((offset + form.offsets[name], value))
-            else:
-                numbers[name] = value
-        self.data[offset : offset + form.size] = form.pack(numbers)
-        for place, value in pointers:
-            self._point(place, value)
 
     def _point(self, offset: int, value: object) -> None:
         """Store a pointer to a value, which is appended unless it is there already."""
@@ -212,46 +203,29 @@ class _Writer:
         self.pointers.append(offset)
 
 
-class Layout(NamedTuple):
-    """Where the members of a C structure are."""
+# ---- structures of C -------------------------------------------------------------------------------------------------
 
-    formats: dict[str, str]
-    offsets: dict[str, int]
-    zeros: Mapping[str, object]
-    has_arrays: bool
-    whole: struct.Struct
-
-    @property
-    def size(self) -> int:
-        """The size of the structure in bytes."""
-        return self.whole.size
-
-    def pack(self, members: Mapping[str, object]) -> bytes:
-        """Return the bytes of the structure. Members that are left out are 0."""
-        values: Iterable[object] = {**self.zeros, **members}.values()
-        if self.has_arrays:
-            values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
-        return self.whole.pack(*values)
+_POINTER = ctypes.c_uint64
+_TYPES: dict[str, Any] = {
+    "p": _POINTER, "q": ctypes.c_int64, "i": ctypes.c_int32, "I": ctypes.c_uint32, "H": ctypes.c_uint16,
+    "B": ctypes.c_uint8, "s": ctypes.c_char,
+}  # fmt: skip
 
 
-_layouts: dict[str, Layout] = {}
+@functools.cache
+def layout(name: str) -> Any:
+    """Return a structure as C's compilers lay it out on 64-bit machines."""
+    members = (member.split(":") for member in STRUCTURES[name].split())
+    fields = [(member, _TYPES[code[-1]] * int(code[:-1]) if code[:-1] else _TYPES[code]) for member, code in members]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-def layout(name: str) -> Layout:
-    """Return the layout of a structure, as C's compilers lay it out on 64-bit machines."""
-    if name not in _layouts:
-        formats = dict(member.split(":") for member in STRUCTURES[name].split())
-        offsets, zeros, whole, alignment = {}, {}, "<", 1
-        for member, code in formats.items():
-            form = code.replace("p", "Q")
-            step = 1 if form.endswith("s") else struct.calcsize("<" + form[-1])
-            whole += f"{-struct.calcsize(whole) % step}x"
-            offsets[member] = struct.calcsize(whole)
-            zero = struct.unpack("<" + form, bytes(struct.calcsize("<" + form)))
-            zeros[member] = zero if len(zero) > 1 else zero[0]
-            whole += form
-            alignment = max(alignment, step)
-        whole += f"{-struct.calcsize(whole) % alignment}x"
-        has_arrays = any(isinstance(zero, tuple) for zero in zeros.values())
-        _layouts[name] = Layout(formats, offsets, zeros, has_arrays, struct.Struct(whole))
-    return _layouts[name]
+def _pack(name: str, members: Mapping[str, object]) -> bytes:
+    """Return the bytes of a structure. Members that are left out are 0."""
+    structure = layout(name)()
+    for member, value in members.items():
+        setattr(structure, member, value)
+        stored = getattr(structure, member)
+        if value != (tuple(stored) if isinstance(value, tuple) else stored):  # `ctypes` truncates integers
+            raise OverflowError(f"{name}.{member} cannot be {value!r}")
+    return bytes(structure)

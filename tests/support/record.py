@@ -1,5 +1,6 @@
 """Reads a library's record."""
 
+import ctypes
 import struct
 from typing import Any
 
@@ -19,12 +20,9 @@ class Reader:
 
     def structure(self, name: str, offset: int) -> dict[str, Any]:
         """Return the members of a structure."""
-        form = layout(name)
-        values = {}
-        for member, code in form.formats.items():
-            value = struct.unpack_from("<" + code.replace("p", "Q"), self.data, offset + form.offsets[member])
-            values[member] = value[0] if len(value) == 1 else value
-        return values
+        structure = layout(name).from_buffer_copy(self.data, offset)
+        values = ((member, getattr(structure, member)) for member, _ in layout(name)._fields_)
+        return {member: tuple(value) if isinstance(value, ctypes.Array) else value for member, value in values}
 
     def text(self, offset: int) -> str:
         """Return the C string at an offset."""
@@ -33,10 +31,10 @@ class Reader:
     @property
     def module(self) -> dict[str, Any]:
         """The members of the library's module."""
-        return self.structure("module", layout("record").size)
+        return self.structure("module", ctypes.sizeof(layout("record")))
 
     def kernels(self) -> list[dict[str, Any]]:
         """Return the members of the library's kernels."""
-        size = layout("kernel").size
+        size = ctypes.sizeof(layout("kernel"))
         start = self.module["kernels"]
         return [self.structure("kernel", start + i * size) for i in range(self.module["kernel_count"])]
