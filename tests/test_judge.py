@@ -357,6 +357,17 @@ def test_outputs_are_found():
     assert (in_place.outputs, in_place._poisoned) == ((1,), [])
 
 
+@pytest.mark.parametrize(
+    ("functions", "problem"),
+    [("{'add-one': None}", "'add-one' cannot be the name"), ("{'f': 5}", "'f'.* must be a Launch"), ("5", "got int")],
+)
+def test_wrong_functions_are_an_error_of_the_reference(tmp_path, functions, problem):
+    path = tmp_path / "reference.py"
+    path.write_text(f"FUNCTIONS = {functions}\ndef reference(x):\n    return x\ndef inputs():\n    return ()\n")
+    with pytest.raises(jitload.JitLoadError, match=f"FUNCTIONS of {path}: .*{problem}"):
+        jitload.Judge(reference=path)
+
+
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
-from jitload.errors import JitLoadError, MismatchError
+from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
 from jitload.judging.child import import_file, operators_of
 from jitload.judging.devices import HOST, Host
 from jitload.judging.records import ALIGNMENT, GUARD, Rejected, Setup, TensorSpec, bytes_of, kind_of
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
+from jitload.request.arguments import read_functions
 
 _NOISE = 1 << 16  # bytes of random data, which are repeated
 _LOOSE = 0.01  # the relative and the absolute difference that KernelBench allows
@@ -227,13 +228,25 @@ def read_source(reference: Any, inputs: Any) -> Source:
             with _seeded(seed):
                 model = module.Model(*args).to(device)
             return Source(model, module.get_inputs, model_args=args, seed=seed, device=device)
-        reference, inputs, functions = (getattr(module, n, None) for n in ("reference", "inputs", "FUNCTIONS"))
+        functions = _read_functions(module, reference)
+        reference, inputs = getattr(module, "reference", None), getattr(module, "inputs", None)
     if not callable(reference) or not callable(inputs):
         raise JitLoadError(
             "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
             "that returns new arguments; or the path of a file with reference and inputs, or with Model and get_inputs"
         )
     return Source(reference, inputs, functions)
+
+
+def _read_functions(module: Any, path: Path) -> Any:
+    """Return `FUNCTIONS` of a reference's file: launches by names, or keywords of `load_triton` by names."""
+    functions = getattr(module, "FUNCTIONS", None)
+    try:
+        if not isinstance(functions, dict) or not all(isinstance(value, dict) for value in functions.values()):
+            read_functions(functions)
+    except LaunchSpecError as error:
+        raise JitLoadError(f"FUNCTIONS of {path}: {error}") from error
+    return functions
 
 
 @contextmanager
