@@ -129,7 +129,7 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
     "the first arguments again": (
         "wrong", "differs", "first.append((x, y))\na, b = first[0]\nb.numpy()[:] = a.numpy() + 1", "first = []",
     ),
-    "changed inputs": ("cheat", "it changes its input 'x'", "x.zero_()\ny.numpy()[:] = 1", ""),
+    "changed inputs": ("cheat", "it changes argument 0, an input", "x.zero_()\ny.numpy()[:] = 1", ""),
     "the reference in disguise": (
         "cheat", "operators of torch of the reference: add", "y[:] = getattr(torch, 'ad' + 'd')(x, 1)", "",
     ),

@@ -59,44 +59,42 @@ _FAMILY = re.compile(r".*(conv|norm|softmax|pool|attention|lstm|gru|rnn).*")
 
 def serve_candidate(connection: socket.socket, memory: int, setup: Setup) -> None:
     """Answer the judge's requests, which are methods and their arguments, until it closes the connection."""
-    dumps, process = json.dumps, _Process(memory, setup)
-    answer: dict[str, Any] = {}
+    dumps, process = json.dumps, _Process()
     with suppress(ConnectionError):
-        while True:
-            connection.send(dumps(answer, ensure_ascii=False).encode(errors="replace"))
-            if not (request := connection.recv(LONGEST_MESSAGE)):
-                return
+        while request := connection.recv(LONGEST_MESSAGE):
             method, arguments = pickle.loads(request)  # noqa: S301  from the judge
             try:
-                answer = getattr(process, method)(*arguments)
+                answer = process.start(memory, setup) if method == "start" else getattr(process, method)(*arguments)
             except Rejected as rejection:
                 answer = rejection.facts
             except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
                 answer = _describe(error)
+            connection.send(dumps(answer, ensure_ascii=False).encode(errors="replace"))
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
     kind, message = type(error).__name__, ""
     with suppress(Exception):  # of the candidate's own class
         message = error.message() if isinstance(error, JitLoadError) else str(error)
-    texts = ["".join(traceback.format_exception(error, limit=-8))]
+    text = "".join(traceback.format_exception(error, limit=-8))
     if isinstance(error, CompileError):
-        texts = [*(diagnostic.message for diagnostic in error.diagnostics[:20]), error.log]
-        message = texts[0] if len(texts) > 1 else message
+        text, message = error.log, next((diagnostic.message for diagnostic in error.diagnostics), message)
     return {
         "stage": "compile" if isinstance(error, CompileError) or kind in _COMPILE_ERRORS else "",
         "reason": f"{kind}: {message.strip()}"[:_LONGEST_TEXT],
-        "diagnostics": [text[: _LONGEST_TEXT // len(texts)] for text in texts],
+        "diagnostics": [text[:_LONGEST_TEXT]],
     }
 
 
 class _Process:
-    def __init__(self, memory: int, setup: Setup) -> None:
+    def start(self, memory: int, setup: Setup) -> dict[str, Any]:
+        """Start CUDA, and make memory for calls."""
         self._setup = setup
         self._shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
         self._arguments = self._shared[: setup.results[0].start]
         self._device = open_device(setup.device, ExitStack(), flushes_l2=setup.flush_l2)
         self._arenas = torch.empty(2, len(self._arguments), dtype=torch.uint8, device=setup.device)
+        return {}
 
     def load(self) -> dict[str, Any]:
         """Compile and load the candidate, which is in a file."""
@@ -168,7 +166,7 @@ def _load_cpp(candidate: Candidate, setup: Setup) -> Any:
     cpp, cuda = (candidate.source, None) if is_on_cpu else ("", candidate.source)
     module = cpp_extension.load_inline("candidate", cpp, cuda, functions=functions, **candidate.options)
     public = [name for name in dir(module) if not name.startswith("_")]
-    return _chosen(module, candidate, [functions] if isinstance(functions, str) else list(functions or public))
+    return _chosen(module, candidate, list(functions or public))
 
 
 def _load_python(candidate: Candidate, setup: Setup) -> Any:
@@ -178,11 +176,10 @@ def _load_python(candidate: Candidate, setup: Setup) -> Any:
     file = import_file(path, "candidate")
     functions = candidate.functions if isinstance(candidate.functions, Mapping) else {}
     if functions and all(isinstance(keywords, Mapping) for keywords in functions.values()):
-        name = candidate.function or next(iter(functions))
-        keywords = dict(functions[name])
+        name, keywords = next((name, dict(keywords)) for name, keywords in functions.items())
         kernel = getattr(file, keywords.pop("kernel", name))
         return getattr(load_triton("candidate", kernel, **keywords), kernel.__name__)
-    if not candidate.function and hasattr(file, "ModelNew"):
+    if hasattr(file, "ModelNew"):
         torch.manual_seed(setup.seed)
         return file.ModelNew(*setup.model_args).to(setup.device)
     names = [name for name, value in vars(file).items() if isinstance(value, FunctionType) and name[0] != "_"]
@@ -191,9 +188,10 @@ def _load_python(candidate: Candidate, setup: Setup) -> Any:
 
 def _chosen(module: Any, candidate: Candidate, names: list[str]) -> Any:
     """Return the function that the candidate names, or else the only one."""
-    if not candidate.function and len(names) != 1:
-        raise JitLoadError(f"it has {len(names)} functions ({', '.join(names) or 'none'}): name one with function=")
-    return getattr(module, candidate.function or names[0])
+    names = [candidate.functions] if isinstance(candidate.functions, str) else names
+    if len(names) != 1:
+        raise JitLoadError(f"it has {len(names)} functions ({', '.join(names) or 'none'}): name one, functions='name'")
+    return getattr(module, names[0])
 
 
 def import_file(path: Path, name: str) -> ModuleType:

@@ -116,9 +116,8 @@ class Judge:
             candidate: A text or a `Path`: CUDA C++, C++ for torch, a Python file with a class `ModelNew`, or one with a
                 function of the same arguments as the reference, such as a launcher of a Triton kernel.
             functions: The argument `functions` of `jitload.load_inline`. For a file with a Triton kernel, the keywords
-                of `jitload.load_triton` by names.
-            **options: `name` for the verdict, `function` to name the function to call if there are several, and other
-                arguments of `load_inline`, such as `extra_cuda_cflags`.
+                of `jitload.load_triton` by names. Or the name of the function to call if there are several.
+            **options: `name` for the verdict, and other arguments of `load_inline`, such as `extra_cuda_cflags`.
 
         Returns:
             The verdict. A broken candidate is no error.
@@ -126,8 +125,12 @@ class Judge:
         Raises:
             JitLoadError: An argument is invalid, or the judge's own processes have died.
         """
-        functions = self._problem.source.functions if functions is None else functions
-        return self._judge(make_candidate(candidate, functions, **options))
+        return self._judge(self._made(candidate=candidate, functions=functions, **options))
+
+    def _made(self, **options: Any) -> Candidate:
+        if options.get("functions") is None:
+            options["functions"] = self._problem.source.functions
+        return make_candidate(**options)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         setup = self._problem.setup
@@ -145,10 +148,10 @@ class Judge:
             with closing(Processes(setup)) as alone:
                 process, verdict = self._try(candidate, alone)
         if process.stage == "start":
-            raise JitLoadError(f"a candidate cannot be judged: {verdict['reason']}:\n{process.output}")
+            raise JitLoadError("\n".join(["a candidate cannot be judged:", verdict["reason"], *verdict["diagnostics"]]))
         if verdict["stage"] == "hang" and process.stage == "launch":
             save_json(hang, setup.timeout)
-        return Verdict(name=candidate.name, output=process.output, seconds=time.monotonic() - started, **verdict)
+        return Verdict(name=candidate.name, seconds=time.monotonic() - started, **verdict)
 
     def _try(self, candidate: Candidate, processes: Processes) -> tuple[CandidateProcess, dict[str, Any]]:
         """Return the process of a candidate, which has ended, and attributes of the verdict."""
@@ -181,27 +184,22 @@ class Judge:
         """
         if isinstance(candidates, str | bytes | Mapping):
             raise JitLoadError(f"candidates must be an iterable of candidates, got {type(candidates).__name__}")
-        functions = self._problem.source.functions if functions is None else functions
         items = [item if isinstance(item, Mapping) else {"candidate": item} for item in candidates]
-        made = [make_candidate(**{"candidate": None, "functions": functions, **item}) for item in items]
+        made = [self._made(**{"functions": functions, **item}) for item in items]
         pool = executor or ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), "jitload-judge")
         futures = [pool.submit(self._judge, one) for one in made]
-
-        def verdicts() -> Iterator[Verdict]:
-            try:
-                with progress_bar(is_shown=progress and bool(futures)) as show:
-                    for number, future in enumerate(futures):
-                        verdict = future.result()
-                        if show:
-                            show(f"judge: {verdict.stage}", number + 1, len(futures))
-                        yield verdict
-            finally:
-                for future in futures:
-                    future.cancel()
-                if not executor:
-                    pool.shutdown()
-
-        return verdicts()
+        try:
+            with progress_bar(is_shown=progress and bool(futures)) as show:
+                for number, future in enumerate(futures):
+                    verdict = future.result()
+                    if show:
+                        show(f"judge: {verdict.stage}", number + 1, len(futures))
+                    yield verdict
+        finally:
+            for future in futures:
+                future.cancel()
+            if not executor:
+                pool.shutdown()
 
 
 @lru_cache(_KEPT_JUDGES)

@@ -33,7 +33,6 @@ _PROGRAM = (
 _TICK_S = 0.05  # between checks of the memory and the number of a candidate's processes
 _MAX_PROCESSES = 32
 START_S = 120.0  # how long a process may start, and at least, how long a candidate may compile and load
-_SHOWN_OUTPUT = 4000  # bytes
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
     r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
@@ -76,9 +75,7 @@ class CandidateProcess:
     def __init__(self, template: Template, setup: Setup) -> None:
         self.begin("start", START_S)
         self.status: int | None = None  # how it has ended, or None if the template has died, too
-        self.output = ""  # the end of what it has printed, when it has ended
         self._template, self._most_memory, self._first_memory = template, setup.memory, 0
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self._directory = tempfile.mkdtemp(dir=template.root)
         self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._socket.settimeout(_TICK_S)
@@ -88,8 +85,8 @@ class CandidateProcess:
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # shrinking it would crash the judge
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
             self.shared = torch.frombuffer(mmap.mmap(memory.fileno(), size), dtype=torch.uint8)
-            descriptors = (theirs.fileno(), memory.fileno(), self._output.fileno())
-            self._pid = template.order((self._directory, setup), descriptors) or 0
+            self._pid = template.order((self._directory, setup), (theirs.fileno(), memory.fileno())) or 0
+        self._send("start")
 
     def begin(self, stage: str, limit_s: float) -> None:
         """Begin a stage (`start`, `load` or `launch`), which may take `limit_s` seconds."""
@@ -107,23 +104,22 @@ class CandidateProcess:
 
     def ask(self, method: str, *arguments: Any) -> Answer:
         """Send a request, and return the answer."""
+        self._send(method, *arguments)
+        return self._answer()
+
+    def _send(self, method: str, *arguments: Any) -> None:
         with suppress(OSError):  # it has died, as the missing answer will show
             self._socket.send(pickle.dumps((method, arguments)))
-        answer = self._answer()
-        if not answer.reason:
-            return answer
-        stage = answer.stage or ("memory" if _OUT_OF_MEMORY.search(answer.reason) else self.stage)
-        raise Rejected(stage, answer.reason.partition("\n")[0], answer.diagnostics)
 
     def _answer(self) -> Answer:
-        """Return the next answer, and check the limits meanwhile."""
-        start = time.monotonic()
+        """Return the next answer, unless it rejects the candidate, and check the limits meanwhile."""
+        start, answer = time.monotonic(), None
         try:
-            while True:
+            while not answer:
                 with suppress(TimeoutError):
-                    if data := self._socket.recv(LONGEST_MESSAGE):
-                        return read_answer(data)
-                    raise self._lost_connection()
+                    if not (data := self._socket.recv(LONGEST_MESSAGE)):
+                        raise ConnectionResetError
+                    answer = read_answer(data)
                 if time.monotonic() - start > self._left_s:
                     raise self._rejection(f"is not done after {self._limit_s:g} s", "hang")
                 self._check_limits()
@@ -131,13 +127,17 @@ class CandidateProcess:
             raise self._lost_connection() from None
         finally:
             self._left_s -= time.monotonic() - start
+        if answer.reason:
+            stage = answer.stage or ("memory" if _OUT_OF_MEMORY.search(answer.reason) else self.stage)
+            raise Rejected(stage, answer.reason.partition("\n")[0], answer.diagnostics)
+        return answer
 
     def _check_limits(self) -> None:
         pids = [self._pid, *_descendants(self._pid)]
         if len(pids) > _MAX_PROCESSES:
             raise self._rejection(f"has started more than {_MAX_PROCESSES} processes", "memory")
         sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
-        if sum(sizes) > self._most_memory + self.shared.numel():
+        if self._first_memory and sum(sizes) > self._most_memory + self.shared.numel():
             raise self._rejection(f"uses more than {self._most_memory / 1e9:g} GB of memory", "memory")
 
     def _lost_connection(self) -> Rejected:
@@ -148,28 +148,20 @@ class CandidateProcess:
         if is_alive:
             return self._rejection("closed its connection to the judge")
         self.end()
-        if self.status is None:
-            return self._rejection(f"ends its parent, which {self._template.cause_of_death()}")
-        cause = describe_end(self.status)
-        is_access = self.stage == "launch" and cause.endswith(("SIGSEGV", "SIGBUS"))
-        is_memory = is_access or cause.endswith("SIGKILL") or _OUT_OF_MEMORY.search(self.output)
-        return self._rejection(cause, "memory" if is_memory else "")
+        cause = "ended its parent" if self.status is None else describe_end(self.status)
+        return self._rejection(cause, "memory" if cause.endswith(("SIGSEGV", "SIGBUS", "SIGKILL")) else "")
 
     def _rejection(self, reason: str, stage: str = "") -> Rejected:
         """Return the verdict on a process that has died, or must. The stage is by default its own."""
-        doing = {"start": "at its start", "load": "while it was loaded"}.get(self.stage, "in a call")
-        return Rejected(stage or self.stage, f"its process {reason} {doing}")
+        return Rejected(stage or self.stage, f"its process {reason}")
 
     def end(self) -> None:
         """Kill the process and all that it has started, and remove its files. Later calls do nothing."""
-        if self._output.closed:
+        if self._socket.fileno() < 0:
             return
         self.status = self._template.order(self._pid) if self._pid else None
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-        self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _SHOWN_OUTPUT))
-        self.output = self._output.read(_SHOWN_OUTPUT).decode("utf-8", "replace")
-        self._output.close()
 
 
 def _descendants(pid: int) -> Iterator[int]:

@@ -38,7 +38,6 @@ class Verdict:
     reference_us: float | None = None  #: The median time of the reference.
     registers: int | None = None  #: The registers that each thread of the kernel uses, if it is a kernel.
     diagnostics: tuple[str, ...] = ()  #: The compiler's messages, or the whole text of another error.
-    output: str = ""  #: The end of what the candidate printed.
     seconds: float = 0.0  #: How long the verdict took.
 
     @property
@@ -75,20 +74,17 @@ class Candidate(NamedTuple):
 
     name: str
     source: str
-    functions: Any  # of `load_inline`, or the keywords of `load_triton` by names
-    function: str  # the one to call, or "" for the only one
+    functions: Any  # of `load_inline`, or the keywords of `load_triton` by names, or the name of the one to call
     options: Mapping[str, Any]  # other arguments of `load_inline`
 
 
-def make_candidate(
-    candidate: Any, functions: Any = None, *, name: str = "", function: str = "", **options: Any
-) -> Candidate:
+def make_candidate(candidate: Any, functions: Any = None, *, name: str = "", **options: Any) -> Candidate:
     """Return the candidate for the arguments of `Judge.run`."""
     if not isinstance(candidate, str | Path):
         raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
     if isinstance(candidate, Path):
         name, candidate = name or candidate.stem, candidate.read_text(encoding="utf-8", errors="replace")
-    return Candidate(name or "candidate", candidate, functions, function, options)
+    return Candidate(name or "candidate", candidate, functions, options)
 
 
 # ---- what a judge shares with a process ------------------------------------------------------------------------------
@@ -153,16 +149,11 @@ def read_answer(data: bytes) -> Answer:
     with suppress(ValueError, RecursionError, AttributeError, TypeError):
         fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
         answer = Answer(**fields)
-        if answer.stage in ("", "compile", "wrong", "cheat") and all(map(_is_valid, answer, Answer())):
+        has_types = all(type(value) is type(default) for value, default in zip(answer, Answer(), strict=True))
+        has_texts = has_types and all(isinstance(text, str) for text in (*answer.diagnostics, *answer.operators))
+        if has_texts and answer.stage in ("", "compile", "wrong", "cheat") and 0 <= answer.us < math.inf:
             return answer
     raise Rejected("cheat", "its process wrote to the judge's connection")
-
-
-def _is_valid(value: Any, default: Any) -> bool:
-    """Return whether a value has the type of its default. Numbers must be finite, and are not negative."""
-    if isinstance(value, tuple):
-        return isinstance(default, tuple) and all(isinstance(text, str) for text in value)
-    return type(value) is type(default) and (isinstance(value, str) or 0 <= value < math.inf)
 
 
 def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:

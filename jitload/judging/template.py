@@ -11,10 +11,8 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,7 +44,7 @@ def serve(parent: int, control: int, root: str) -> None:
     def answer(question: Any) -> int:
         if isinstance(question, int):
             return _end(question, running)
-        _, descriptors, _, _ = socket.recv_fds(control_socket, 1, 3)
+        _, descriptors, _, _ = socket.recv_fds(control_socket, 1, 2)
         if (pid := os.fork()) == 0:
             _run(*question, *descriptors)
         for descriptor in descriptors:
@@ -113,37 +111,31 @@ def children_of(pid: int | str) -> set[int]:
     return set()  # it has ended
 
 
-def _run(directory: str, setup: Any, *descriptors: int) -> None:
+def _run(directory: str, setup: Any, connection: int, memory: int) -> None:
     """Run the new process, and never return."""
+    from jitload.judging.child import serve_candidate
+
     try:
-        _prepare(directory, *descriptors)
-        from jitload.judging.child import serve_candidate
-
+        _prepare(directory, connection, memory)
         serve_candidate(socket.socket(fileno=_SOCKET), _MEMORY, setup)
-    except BaseException:  # noqa: BLE001  the judge shows the output
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
-def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
+def _prepare(directory: str, connection: int, memory: int) -> None:
     import resource
 
     os.setsid()
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that its limits also apply to orphans
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # nohup and a shell's & ignore some
-        signal.signal(name, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for number, source in enumerate((null, output, output)):
-        os.dup2(source, number)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
     os.dup2(connection, _SOCKET, inheritable=False)
     os.dup2(memory, _MEMORY, inheritable=False)
     os.closerange(3, _SOCKET)
     del os.environ[_ASKS_NVML]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
     os.chdir(directory)
     os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory

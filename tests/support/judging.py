@@ -1,6 +1,5 @@
 """Judges whose candidates are forked from one process, because importing torch in each takes seconds."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,9 +20,9 @@ class SharedTemplate(processes.Template):
 
 
 @contextmanager
-def one_template(*templates: SharedTemplate) -> Iterator[None]:
+def one_template() -> Iterator[None]:
     """Let all judges of this process fork their candidates from one process."""
-    started = [*templates]
+    started: list[SharedTemplate] = []
 
     def make_template(_: object) -> SharedTemplate:
         if not started or not started[-1].is_alive():
@@ -40,10 +39,7 @@ def one_template(*templates: SharedTemplate) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_template() -> Iterator[None]:
-    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    template = SharedTemplate()
-    signal.signal(signal.SIGHUP, handler)
-    with one_template(template):
+    with one_template():
         yield
 
 
