@@ -13,6 +13,7 @@ import pickle
 import re
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -55,6 +56,9 @@ _TRIVIAL = frozenset(
 # Operators that can replace each other count as one: products, and such as `native_batch_norm` and `group_norm`.
 _PRODUCT = re.compile(r"^(?:linear|matmul|einsum|\w*(?:mm|mv|dot))$")
 _FAMILY = re.compile(r".*(conv|norm|softmax|pool|attention|lstm|gru|rnn).*")
+
+
+_profiling = threading.Lock()  # the profiler cannot be started twice
 
 
 def serve_candidate(connection: socket.socket, memory: int, setup: Setup) -> None:
@@ -125,7 +129,7 @@ class _Process:
         operators: frozenset[str] = frozenset()
         with torch.no_grad():
             self._results, us, is_ordered = self._device.run(
-                write, partial(operators_of, call) if is_traced else call, delay_ms
+                write, partial(operators_of, call, in_all_threads=True) if is_traced else call, delay_ms
             )
         if is_traced:
             self._results, operators = self._results
@@ -217,16 +221,14 @@ def _watched() -> dict[tuple[str, str], Any]:
     return found
 
 
-def operators_of(call: Callable[[], Any]) -> tuple[Any, frozenset[str]]:
-    """Return the result of a call, and torch's operators that compute something meanwhile, in all threads.
+def operators_of(call: Callable[[], Any], *, in_all_threads: bool) -> tuple[Any, frozenset[str]]:
+    """Return the result of a call, and torch's operators that compute something meanwhile.
 
     Operators on single numbers do not count, such as that which counts the calls of a `BatchNorm2d`.
     """
     os.environ["KINETO_LOG_LEVEL"] = "99"  # or the profiler would print
-    with (
-        torch.no_grad(),
-        profile(record_shapes=True, experimental_config=_ExperimentalConfig(profile_all_threads=True)) as record,
-    ):
+    config = _ExperimentalConfig(profile_all_threads=in_all_threads)
+    with _profiling, profile(record_shapes=True, experimental_config=config) as record, torch.no_grad():
         result = call()
     large = (e for e in record.function_events if any(math.prod(shape) > 1 for shape in e.input_shapes if shape))
     names = {event.name.removeprefix("aten::").rstrip("_") for event in large} - _TRIVIAL

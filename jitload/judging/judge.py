@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from jitload.judging.processes import START_S, CandidateProcess, Processes
 from jitload.judging.records import Answer, Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
-from jitload.toolchain.private_files import load_json, save_json
+from jitload.toolchain.private_files import save_json
 
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
@@ -88,8 +88,7 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        names = ("timeout", "seconds", "flush_l2", "allow_torch")
-        limits = {"memory": size, **{name: self._arguments[name] for name in names}}
+        limits = size, timeout, seconds, flush_l2, allow_torch
         self._problem = Problem(read_source(reference, inputs), Tolerance(rtol, atol), limits)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes = Processes(self._problem.setup)
@@ -134,12 +133,10 @@ class Judge:
 
     def _judge(self, candidate: Candidate) -> Verdict:
         setup = self._problem.setup
-        facts = repr((*candidate[1:], setup[:3]))  # all but the name
-        hang, known = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}", 0.0
-        with suppress(OSError, ValueError, RecursionError):
-            known = float(str(load_json(hang)))
-        if known >= setup.timeout:
-            reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
+        facts = repr((*candidate[1:], setup[:3], setup.timeout))  # all but the name
+        hang = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}"
+        if hang.exists():
+            reason = f"it was not done after {setup.timeout:g} s in an earlier run, so it was not run again"
             return Verdict(name=candidate.name, stage="hang", reason=reason)
         started = time.monotonic()
         process, verdict = self._try(candidate, self._processes)

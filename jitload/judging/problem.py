@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ class Problem:
     `outputs` are the positions of the arguments that a candidate writes its results to.
     """
 
-    def __init__(self, source: Source, tolerance: Tolerance, limits: Mapping[str, Any]) -> None:
+    def __init__(self, source: Source, tolerance: Tolerance, limits: tuple[Any, ...]) -> None:
         self.source, self._host_ms = source, 0.0
         self.outputs: tuple[int, ...] = ()
         args, others = self._new_args(), self._new_args()
@@ -63,7 +63,7 @@ class Problem:
                 "random numbers, without setting a seed"
             )
         before = _clone(args)
-        (results, _), self.operators = operators_of(lambda: self._run(args))
+        (results, _), self.operators = operators_of(lambda: self._run(args), in_all_threads=False)
         self._changed = tuple(number for number in tensors if not same_bits(args[number], before[number]))
         if not results and not self._changed:
             raise JitLoadError("the reference returns None and changes no argument: let it return the right result")
@@ -85,7 +85,7 @@ class Problem:
         if source.device and tolerance == (None, None):
             self._tolerances = [*map(_loose_tolerance, expected, self._run(others)[0])]
         self.setup = Setup(
-            *_specs(args, expected), str(args[tensors[0]].device), source.model_args, source.seed, **limits
+            *_specs(args, expected), str(args[tensors[0]].device), source.model_args, source.seed, *limits
         )
 
     def _new_args(self) -> list[Any]:
