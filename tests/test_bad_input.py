@@ -231,46 +231,6 @@ def test_nobody_can_change_a_module_that_others_hold():
 # ---- sources that look wrong and are not -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "dead",
-    [
-        f"#if 0\n{LAUNCH}\n#endif\n",
-        f"#if 0 // not yet\n#ifdef X\n{LAUNCH}\n#else\n{LAUNCH}\n#endif\n{LAUNCH}\n#endif\n",
-        f"#ifdef X\n#if false\n{LAUNCH}\n#elif 1\n#endif\n#endif\n",
-        f"#  if  0\n{LAUNCH}\n#  else\n#  endif\n",
-        f"#ifdef NEVER\n{LAUNCH}\n#endif\n",
-        f"#include <stdio.h>\n#if defined(A) && !defined(B) || VERSION > 2\n{LAUNCH}\n#endif\n",
-        f"#define N\n#ifndef N\n{LAUNCH}\n#endif\n",
-        f"#define N 4 /* of them */\n#if N != 4\n{LAUNCH}\n#elif 1\n#else\n{LAUNCH}\n#endif\n",
-        f"#if _A\n#elif true\n#elif B\n{LAUNCH}\n#endif\n",
-    ],
-)
-def test_launches_in_branches_that_are_not_compiled_do_not_count(dead):
-    assert classify([dead + ADD], has_embed_cubin=False) == "device"
-
-
-@pytest.mark.parametrize(
-    "alive",
-    [
-        f"#if 0\n#endif\n{LAUNCH}\n",
-        f"#if 0\n#else\n{LAUNCH}\n#endif\n",
-        f"#if 0 || 1\n{LAUNCH}\n#endif\n",
-        f"#if 1\n{LAUNCH}\n#endif\n",
-        f"#ifndef NEVER\n{LAUNCH}\n#endif\n",
-        f"#define N\n#ifdef N\n{LAUNCH}\n#endif\n",
-        f"#define N\n#undef N\n#ifdef N\n#else\n{LAUNCH}\n#endif\n",
-        f'#include "any.h"\n#ifdef PERHAPS\n{LAUNCH}\n#endif\n',
-        f"#ifdef _RESERVED\n#define N\n#endif\n#ifdef N\n{LAUNCH}\n#endif\n",
-        f"#if N(3)\n{LAUNCH}\n#endif\n",
-        f"#if 3 -\n{LAUNCH}\n#endif\n",
-        f"#if {'(' * 5000}0\n{LAUNCH}\n#endif\n",
-        f"#ifndef __CUDACC_RTC__\n{LAUNCH}\n#endif\n",
-    ],
-)
-def test_launches_in_branches_that_may_be_compiled_count(alive):
-    assert classify([alive + ADD], has_embed_cubin=False) == "mixed"
-
-
 @pytest.mark.parametrize("flags", [["-DN"], ["-D", "N=1"], ["--pre-include=any.h"]])
 def test_launches_in_a_branch_that_an_option_enables_count(flags):
     assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "mixed"

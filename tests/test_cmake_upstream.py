@@ -241,18 +241,6 @@ def test_refusals(text, options, code, words, tmp_path, capsys):  # noqa: PLR091
     assert not output.exists()
 
 
-def test_a_word_that_is_neither_an_option_nor_after_the_dashes_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["--source", str(write_source(tmp_path)), "--output", f"{tmp_path}/k", "--arch", "sm_80", "sm_90"])
-    assert "unrecognized arguments: sm_90" in capsys.readouterr().err
-
-
-def test_host_code_beside_kernels_is_left_out(tmp_path):
-    source, output = write_source(tmp_path, "__global__ void k() {} void f() { k<<<1, 1>>>(); }"), tmp_path / "k.cubin"
-    assert main(["--source", str(source), "--output", str(output), "--arch", ARCH]) == 0
-    assert b"_Z1kv" in output.read_bytes()
-
-
 def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path, capsys):
     directory = tmp_path / 'a "b" \\c'
     directory.mkdir()

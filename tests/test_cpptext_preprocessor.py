@@ -66,8 +66,15 @@ CONDITIONS = {
     "#ifdef CERTAIN": True,
     "#if CERTAIN == 1": None,
     "#if 010 == 8": None,
+    "#  if  0": False,
+    "#if false": False,
+    "#if 0 || 1": True,
+    "#if defined(NEVER) && !defined(A) || VERSION > 2": False,
+    "#if 3 -": None,
+    f"#if {'(' * 5000}0": None,
     "#if N(2)": None,
     "#if __RESERVED": None,
+    "#ifndef __CUDACC_RTC__": None,
     "#ifdef": None,
     "#if": None,
 }
@@ -90,6 +97,13 @@ def test_conditions_are_decided_where_the_text_tells(condition):
     words = {token.text for token in live_tokens(code_tokens(text), Macros())}
     expected = {True: {"first"}, False: {"second"}, None: {"first", "second"}}[CONDITIONS[condition]]
     assert words & {"first", "second"} == expected
+
+
+def test_branches_are_decided_one_by_one():
+    text = f"{DEFINITIONS}#if MAYBE\nfirst\n#elif NEVER\nsecond\n#elif true\nthird\n#else\nfourth\n#endif\n"
+    text += "#if 0\n#if A\nfifth\n#else\nsixth\n#endif\nseventh\n#endif\n"
+    words = [token.text for token in live_tokens(code_tokens(text), Macros())]
+    assert [word for word in words if word.endswith(("st", "nd", "rd", "th"))] == ["first", "third"]
 
 
 def test_a_header_may_define_any_other_name():

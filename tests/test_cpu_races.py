@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from cpu_cases import CASES, SOURCES
+from support.headers import SANITIZED
 
 import jitload
 
@@ -134,7 +135,9 @@ SOURCE += 'extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return jitload.load_inline("races", cuda_sources=SOURCE, arch="cpu", sanitize="race", gpu_check=False)
+    return jitload.load_inline(
+        "races", cuda_sources=SOURCE, arch="cpu", sanitize="race", gpu_check=False, extra_cflags=SANITIZED
+    )
 
 
 def run(mod: jitload.Module, name: str) -> None:
@@ -228,7 +231,7 @@ def test_an_access_outside_a_tensor_is_found_too(mod):
 @pytest.mark.parametrize("sanitize", ["race", "address"])
 def test_only_the_code_of_a_kernel_is_watched(sanitize):
     text = 'extern "C" __global__ void add(const int* x, int* y, int n) { if (threadIdx.x < n) y[0] = x[0]; }'
-    library = jitload.build_inline("add", cuda_sources=text, arch="cpu", sanitize=sanitize)
+    library = jitload.build_inline("add", cuda_sources=text, arch="cpu", sanitize=sanitize, extra_cflags=SANITIZED)
     code = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout
     bodies = re.findall(r"<(\S*(?:user_add|run_thread\S*))>:\n(.*?)\n\n", code, re.DOTALL)
     watched = {name for name, body in bodies if re.search("__[at]san_", body)}

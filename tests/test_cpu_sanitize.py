@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from support.headers import SANITIZED
 
 import jitload
 from jitload.errors import JitLoadError
@@ -78,7 +79,8 @@ def line_of(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return jitload.load_inline("watched", cuda_sources=SOURCE, arch="cpu", sanitize=("address", "undefined"))
+    sanitizers = ("address", "undefined")
+    return jitload.load_inline("watched", cuda_sources=SOURCE, arch="cpu", sanitize=sanitizers, extra_cflags=SANITIZED)
 
 
 INVALID_ACCESSES = [

@@ -1,14 +1,12 @@
 // The kernel library's dtypes and checks: nothing here launches.
-#ifdef CUDA_TYPES_FIRST
-#include <cuda_bf16.h>
+#ifdef CUDA_TYPES
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
-#endif
 #include <jitload/kernel_library.h>
-#ifdef CUDA_TYPES_AFTER
+// These come last.
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#else
+#include <jitload/kernel_library.h>
 #endif
 
 template <class T>

@@ -24,6 +24,7 @@ from jitload.toolchain.host import INCLUDE_DIR, find_compiler
 
 HEADER = "jitload_cpu.h"  # of kernels for the CPU
 OPTIMIZED = ["-O3"]  # `extra_cflags` of a kernel for the CPU that is compiled as it is for users
+SANITIZED = ["-O1"]  # the same for kernels with `sanitize=`
 
 
 def share_headers(run_dir: Path, patch: pytest.MonkeyPatch) -> None:
@@ -92,6 +93,8 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
     def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
         flags = cpu_flags(source, toolchain)
         settings, own_flags = read_settings(), list(compiler_flags(source.cpu_flags))
+        if source.instrumentation and not own_flags:
+            return tuple("-O0" if flag == "-O1" else flag for flag in flags)
         if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation:
             return flags
         level = "-O3" if own_flags else "-O0"
