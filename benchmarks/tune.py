@@ -31,7 +31,7 @@ from common import least_ns, make_library_parser
 import jitload
 from jitload import Launch, Tune
 from jitload.request.rows import Row
-from jitload.tuning.tuner import Candidate, build_candidates
+from jitload.tuning.tuner import build_variants
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "tuning"
 SOURCE = r"""
@@ -61,10 +61,9 @@ def build_ms(header: str, count: int) -> float:
     mod = jitload.load_inline("tune", cuda_sources=text, functions={"row_sum": launch}, arch="sm_90a")
     request = mod.row_sum._jitload_library.request  # noqa: SLF001
     variants = enumerate(tune.space(("cpu",))[:count])
-    candidates = [Candidate(Row(function="row_sum", gpu="cpu", values=values, number=n)) for n, values in variants]
+    rows = {f"variant_{n}": Row(function="row_sum", gpu="cpu", values=values, number=n) for n, values in variants}
     started = time.perf_counter()
-    build_candidates(candidates, request, launch, None)
-    assert all(candidate.function is not None for candidate in candidates)
+    assert len(build_variants(rows, request, launch, None)) == count
     return (time.perf_counter() - started) * 1000
 
 

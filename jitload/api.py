@@ -22,7 +22,7 @@ from jitload.request.arguments import (
 from jitload.request.cubins import CubinLike
 from jitload.request.request import make_request
 from jitload.request.sources import Sources, file_sources, inline_sources, label_pieces
-from jitload.request.tuned import read_tuned
+from jitload.request.tune import read_tuned
 from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:

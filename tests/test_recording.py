@@ -166,7 +166,7 @@ def test_triton_kernels_are_recorded(record, cache, tmp_path):
     load(tuned=write(tmp_path / "tuned.json", {7: 1}), nearest="log2")
     (tmp_path / "tuned.json").unlink()  # the record has the measurements
     rows = json.loads(record.read_text())
-    assert [row["name"] for row in rows] == ["ops", "args", "args", "default", "t", "t"]
+    assert [row["name"] for row in rows] == ["ops", "args", "args", "default", "by position", "t", "t"]
     assert [bool(row["tuned"]) for row in rows[-2:]] == [False, True]
     keys = sorted(cache.glob("*-*"))
     jitload.prebuild(rows, progress=False, jobs=1).check()  # links the libraries of the same keys

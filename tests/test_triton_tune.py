@@ -83,7 +83,7 @@ def test_a_file_for_another_source_of_the_kernel_causes_a_warning(tmp_path, capl
 
 def test_a_file_for_another_kernel_is_refused(tmp_path):
     path = write(tmp_path / "add.json", {7: 1}, key="m")
-    with pytest.raises(LaunchSpecError, match=r"add\.json has choices by m, but the key is n: tune again"):
+    with pytest.raises(LaunchSpecError, match=r"add\.json has choices by 'm', but the key is 'n': tune again"):
         load(tuned=path)
     with pytest.raises(LaunchSpecError, match="there is only one: pass variants='all'"):
         load(tuned=path, variants=None, config={"BLOCK": 512})

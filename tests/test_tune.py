@@ -20,8 +20,7 @@ from jitload import Launch, Tune
 from jitload.cli import main
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.rows import Row, choose, merge, read_rows
-from jitload.request.tune import label_of
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Tuned
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -64,12 +63,13 @@ def load(path: Path | None, arch: str, **tune: Any) -> jitload.Module:
 
 
 def test_the_space_is_the_product_in_order_without_what_the_condition_excludes():
-    labels = [label_of(values) for values in Tune(**TUNE).space(("cpu",))]
-    assert labels[:3] == ["B=32 V=1 F=3", "B=32 V=1 F=4", "B=32 V=2 F=3"]
-    assert len(labels) == 6
+    space = [dict(values) for values in Tune(**TUNE).space(("cpu",))]
+    assert space[:3] == [{"B": 32, "V": 1, "F": 3}, {"B": 32, "V": 1, "F": 4}, {"B": 32, "V": 2, "F": 3}]
+    assert len(space) == 6
     tune = Tune(T=("float", "double"), W=(True, False), N=range(1, 3), M=7, D="2 * device.multiprocessors")
     values = dict(tune.space(("cpu",))[0])
-    assert label_of(tune.space(("cpu",))[0])[:22] == "T=float W=true N=1 M=7"
+    row = Row(function="f", gpu="cpu", values=tune.space(("cpu",))[0], number=0)
+    assert row.label[:22] == "T=float W=true N=1 M=7"
     assert values["D"] % 2 == 0
     assert len(tune.space(("cpu",))) == 8
     assert Tune(B=("device.l2_bytes", 0, False)).space(("cpu",)) == [(("B", 0),)]
@@ -340,7 +340,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, r"refused.json is not a file that Tuning.save\(\) wrote", "{}")
     refused(tmp_path, r"has the format 2; this release reads 1", {"format": 2, "rows": []})
     rows = [{**good, "key": {"m": 4}, "values": values}]
-    refused(tmp_path, r"has choices by m, but the key is n: tune again", {"format": 1, "rows": rows})
+    refused(tmp_path, r"has choices by 'm', but the key is 'n': tune again", {"format": 1, "rows": rows})
     refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
     refused(tmp_path, "cannot be read: No such file", {}, tuned=tmp_path / "none.json")
     refused(tmp_path, "the measurements in 5 cannot be read: expected str, bytes or os.PathLike object", {}, tuned=5)
@@ -370,10 +370,10 @@ def test_what_the_file_does_not_have_is_logged(tmp_path, caplog):
     path.write_text(path.read_text().replace('"scale"', '"other"'))
     jitload.build_inline(**resource_request(path))
     lines = [(record.levelname, record.getMessage()) for record in caplog.records if "some.json" in record.getMessage()]
-    consequence = "so calls launch the first variant"
+    consequence = "calls launch the first variant"
     assert lines == [
-        ("INFO", f"{path} has no measurements of scale() for float16, {consequence}"),
-        *(("WARNING", f"{path} has no measurements of scale() for {t}, {consequence}") for t in ("float32", "float16")),
+        ("INFO", f"{path} has no measurements of scale() for float16: {consequence}"),
+        *(("WARNING", f"{path} has no measurements of scale() for {t}: {consequence}") for t in ("float32", "float16")),
     ]
 
 

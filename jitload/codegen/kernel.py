@@ -24,7 +24,7 @@ from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tma import map_members
-from jitload.request.tune import Choice, Table, Values, Variant
+from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.words import Argument, Words
@@ -191,12 +191,17 @@ def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:
         expression = _inline(text, export.launch.args)
         steps = compile_expression(expression, scope, kernel=export.name, field=f"key[{number}]")
         program += [*steps, Op("STORE", _FIRST_VALUE + number)]
+    tables = []
+    for gpu, rows in groupby(choice.chosen, lambda row: row[0]):
+        numbered = [(variants.index(values), *key) for _, key, values in rows]
+        numbers = [Struct("number", {"value": number}) for row in numbered for number in row]
+        tables.append(Struct("table", {"gpu": gpu, "rows": numbers, "row_count": len(numbered)}))
     members = {
         "program": ops_array(program),
         "expressions": [f"key = {text}" for text in choice.key] or None,
-        "tables": [_table_structure(gpu, table, variants) for gpu, table in choice.tables] or None,
+        "tables": tables or None,
         "key_count": len(choice.key),
-        "table_count": len(choice.tables),
+        "table_count": len(tables),
         "takes_nearest": choice.nearest is not None,
     }
     return Struct("choice", members)
@@ -212,12 +217,6 @@ def _inline(text: str, args: Mapping[str, int | str]) -> str:
 def requirements_of(launch: Launch) -> list[tuple[str, str]]:
     """Return the terms that a launch requires, each also with the expressions of computed parameters in it."""
     return [(text, ast.unparse(ast.parse(_inline(text, launch.args), mode="eval"))) for text in launch.requires]
-
-
-def _table_structure(gpu: str, table: Table, variants: Sequence[Values]) -> Struct:
-    numbers = [number for key, values in table for number in (variants.index(values), *key)]
-    rows = [Struct("number", {"value": number}) for number in numbers]
-    return Struct("table", {"gpu": gpu, "rows": rows, "row_count": len(table)})
 
 
 def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:

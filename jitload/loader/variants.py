@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from jitload.errors import warn_once
 from jitload.loader.direct_calls import CheckedFunction
 from jitload.loader.function import TypedFunction, in_graphs
-from jitload.request.tuned import read_tuned
+from jitload.request.tune import read_tuned
 
 _HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/core/choice.h
 
@@ -63,7 +63,7 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
 
 
 _measuring = threading.Lock()  # of first calls, which would disturb each other's measurements
-_untraced: Any = None  # `_measure_once` as a function that torch.compile does not trace, if torch's tracer is imported
+_untraced: Any = None  # `_measured` as a function that torch.compile does not trace, if torch's tracer is imported
 
 
 class MeasuringFunction(CheckedFunction):
@@ -78,10 +78,19 @@ class MeasuringFunction(CheckedFunction):
         """Call the function. Measure first if the key is new."""
         global _untraced  # noqa: PLW0603  made once, because each `disable` takes 8 µs
         if _untraced is None and (dynamo := sys.modules.get("torch._dynamo")):
-            _untraced = dynamo.disable(_measure_once)
-        if not self._jitload_key:
-            (_untraced or _measure_once)(self, args)
-        return CheckedFunction.__call__(_with_choices(self), *args, **kwargs)
+            _untraced = dynamo.disable(_measured)
+        return CheckedFunction.__call__((_untraced or _measured)(self, args), *args, **kwargs)
+
+
+def _measured(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
+    """Return a function with the choices so far. Measure first if the key of a call is new."""
+    torch = sys.modules.get("torch")
+    is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not (is_captured or function._jitload_key or explain_call(function, args).how == "tuned"):
+        with _measuring:
+            if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
+                function._jitload_library.first_calls[function.__name__] = _measure(_with_choices(function), args)
+    return _with_choices(function)
 
 
 def _with_choices(function: TypedFunction) -> TypedFunction:
@@ -89,17 +98,6 @@ def _with_choices(function: TypedFunction) -> TypedFunction:
     if function._jitload_key:
         return function
     return function._jitload_library.first_calls.get(function.__name__, function)
-
-
-def _measure_once(function: TypedFunction, args: Sequence[Any]) -> None:
-    """Measure if the key of a call is new."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return
-    if explain_call(function, args).how != "tuned":
-        with _measuring:
-            if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
-                function._jitload_library.first_calls[function.__name__] = _measure(_with_choices(function), args)
 
 
 def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
@@ -110,7 +108,8 @@ def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
     request = function._jitload_library.request
     found = Tuning([*read_rows(request.tuned), function.tune(*args, progress=False).best])
     pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
-    request = request._replace(tuned=read_tuned(found))
-    module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
+    module = pipeline.load_request(
+        request._replace(tuned=read_tuned(found)), None, keep_module_alive=True, verbose=False
+    )
     measured: TypedFunction = module[function.__name__]
     return measured

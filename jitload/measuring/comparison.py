@@ -262,8 +262,8 @@ class Check(NamedTuple):
         if not self.reference and runs and all(run.is_unchanged() for run in runs):
             _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
 
-    def expect(self, right: Subject, *, is_exact: bool = False) -> Expected:
-        """Run the function that is right, the reference or another one. Results must then agree, or be exactly equal.
+    def expect(self, right: Subject) -> Expected:
+        """Run the function that is right, the reference or another one, which others may have to equal bit for bit.
 
         An output may have some of the right values before the call. A function that does not write them would then seem
         right. Unless `options.restore` is set, poison the outputs, run the function again, and do all this twice.
@@ -271,7 +271,8 @@ class Check(NamedTuple):
         values = self._results(right)
         tensors = {} if self.options.restore else self._tensors_to_poison([value for _, value in values])
         runs = self._poisoned_runs(right, self._poisonable(right, tensors)) if tensors else {}
-        return Expected(right.name, values, tensors, runs, right is self.reference, is_exact)
+        is_sure = right is self.reference
+        return Expected(right.name, values, tensors, runs, is_sure, is_exact=self.options.exact and not is_sure)
 
     def check(self, subject: Subject, expected: Expected) -> None:
         """Run a function. Raise MismatchError if its results are not the expected ones."""
@@ -401,24 +402,20 @@ def make_figure(grid: tuple[int, int], width: float, lines: int) -> tuple[Any, A
 
 
 def draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
-    """Draw a bar with lines from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
-    medians = [rates.median_us or 0.0 for rates in times.values()]
-    if len(times) <= MAX_BARS:
-        lines = [
-            (us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in zip(medians, times.values(), strict=True)
-        ]
-        axes.barh(range(len(times)), medians, xerr=[*zip(*lines, strict=True)], capsize=3)
-        axes.set_yticks(range(len(times)), [shortened(name, _PLOTTED_NAME) for name in times])
-        axes.set_ylim(len(times) - 0.5, -0.5)  # the first function is at the top, as in the table
-        axes.set_xlabel("median time in µs, from p10 to p90")
-        return
-    ranked = sorted(zip(medians, times, strict=True))
-    axes.plot(sorted(medians), ".")
-    for rank in (0, len(times) // 2, len(times) - 1):
-        time, name = ranked[rank]
-        axes.annotate(name, (rank, time), xytext=(4, 6), textcoords="offset points", fontsize="small")
-    axes.set_xlabel("the fastest first")
-    axes.set_ylabel("median time in µs")
+    """Draw a bar with a line from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
+    has_bars = len(times) <= MAX_BARS
+    names = [*times] if has_bars else sorted(times, key=lambda name: times[name].median_us or 0.0)
+    medians = [times[name].median_us or 0.0 for name in names]
+    named = range(len(names)) if has_bars else (0, len(names) // 2, len(names) - 1)
+    if has_bars:
+        rows = zip(medians, times.values(), strict=True)
+        ends = [(us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in rows]
+        axes.barh(named, medians, xerr=[*zip(*ends, strict=True)], capsize=3)
+    else:
+        axes.plot(medians, range(len(names)), ".")
+    axes.set_yticks(named, [shortened(names[rank], _PLOTTED_NAME) for rank in named])
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first is at the top, as in the table
+    axes.set_xlabel("median time in µs")
 
 
 def _draw_roofline(axes: Any, benchmarks: Mapping[str, Benchmark]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from jitload.cache.entry import find_cache_dir
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import JitLoadError
 from jitload.measuring.comparison import MAX_BARS, draw_times, make_figure
-from jitload.request.rows import Row, choose, merge, read_rows, write_rows
-from jitload.request.tuned import read_tuned
+from jitload.request.rows import FORMAT, PAIRS, Row, choose, merge, read_rows
+from jitload.request.tune import read_tuned
 from jitload.settings import read_settings
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
@@ -63,8 +64,13 @@ class Tuning:
         return target
 
     def to_json(self) -> str:
-        """Return the text of a file with the measurements."""
-        return write_rows(self.rows)
+        """Return the text of a file with the measurements: JSON with a line for each row."""
+        defaults, lines = {field.name: field.default for field in fields(Row)}, []
+        for row in self.rows:
+            facts = {name: value for name, value in asdict(row).items() if value != defaults[name]}
+            facts |= {name: dict(facts[name]) for name in PAIRS if name in facts}
+            lines.append(json.dumps(facts, ensure_ascii=False))
+        return f'{{"format": {FORMAT}, "rows": [\n' + ",\n".join(lines) + "\n]}\n"
 
     def __or__(self, other: Tuning) -> Tuning:
         return Tuning((*self.rows, *other.rows))
@@ -72,8 +78,7 @@ class Tuning:
     @property
     def choices(self) -> tuple[Row, ...]:
         """The measurements of the variants that are chosen, one for each key of each function, GPU and dtype."""
-        chosen = (choose(rows) for rows in self.groups())
-        return tuple(row for row in chosen if row is not None)
+        return tuple(row for rows in self.groups() if (row := choose(rows)))
 
     @property
     def best(self) -> Row:
@@ -82,10 +87,9 @@ class Tuning:
         Raises:
             JitLoadError: No variant could be measured, or there are several keys.
         """
-        if len(self.choices) == 1:
-            return self.choices[0]
-        several = f"there are {len(self.choices)} choices: see .choices"
-        raise JitLoadError(several if self.choices else f"no variant was measured\n{self}")
+        if len(self.choices) != 1:
+            raise JitLoadError(f"there are {len(self.choices)} choices: see .choices\n{self}")
+        return self.choices[0]
 
     def groups(self) -> list[list[Row]]:
         """Return the rows from which one variant is chosen, for each choice."""

@@ -19,7 +19,7 @@ from jitload.errors import JitLoadError
 from jitload.prebuilding.processes import LocalWorkers, worker_count
 from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
 from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Tuned
 
 if TYPE_CHECKING:
     from jitload.cache.archive import UnpackResult

@@ -13,8 +13,7 @@ from typing import Any
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.prebuilding.requests import import_object, import_user_module
 from jitload.request.launch import Launch
-from jitload.request.tune import Tune
-from jitload.request.tuned import is_resource
+from jitload.request.tune import Tune, is_resource
 
 _DEFAULT_NAME = "REQUESTS"
 _DATA_SUFFIXES = (".toml", ".json")

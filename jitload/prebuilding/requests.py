@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.errors import CacheError, JitLoadError
-from jitload.request.tuned import read_tuned
+from jitload.request.tune import read_tuned
 from jitload.triton.kernel import import_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.launch import Launch
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Tuned
 from jitload.words import Argument, Words
 
 if TYPE_CHECKING:

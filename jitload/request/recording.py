@@ -19,8 +19,7 @@ from jitload.request.cubins import read_labelled_cubins
 from jitload.request.launch import Launch
 from jitload.request.sources import Sources
 from jitload.request.tma import Tma
-from jitload.request.tune import Tune
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Tune, Tuned
 
 _START, _END = b"[\n", b"\n]\n"
 _TYPES: dict[str, Callable[..., Any]] = {

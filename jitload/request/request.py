@@ -32,8 +32,7 @@ from jitload.request.kind import (
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
 from jitload.request.sources import HOST_SUFFIXES, Sources, file_sources
-from jitload.request.tune import Choice, Values
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
 from jitload.words import Argument, Words

@@ -8,17 +8,16 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError, warn_once
-from jitload.request.tune import Choice, Values, label_of
-from jitload.request.tuned import Tuned
+from jitload.request.tune import Choice, Tuned, Values, spelled
 from jitload.tables import Rates
 
 FORMAT = 1
 _TIE = 1.01  # times that differ by this factor or less count as equal
-_PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
+PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +58,8 @@ class Row(Rates):
 
     @property
     def label(self) -> str:
-        """The values as text."""
-        return label_of(self.values)
+        """The values as text, `B=128 V=4`."""
+        return " ".join(f"{name}={spelled(value)}" for name, value in self.values)
 
 
 def choose(rows: Iterable[Row]) -> Row | None:
@@ -83,8 +82,8 @@ def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (*row.group, row.number, row.values)))
 
 
-def with_tables(choice: Choice, file: Tuned | None, like: Row, is_variant: Callable[[Values], bool]) -> Choice:
-    """Return a choice with tables of the variants that are chosen from the measurements in a file.
+def with_choices(choice: Choice, file: Tuned | None, like: Row, is_variant: Callable[[Values], bool]) -> Choice:
+    """Return a choice with the variants that are chosen from the measurements in a file.
 
     The function, dtypes and source are those of `like`. Log if the file has no measurements of them. `is_variant` says
     whether a variant with these values still exists.
@@ -98,37 +97,22 @@ def with_tables(choice: Choice, file: Tuned | None, like: Row, is_variant: Calla
     own = [row for row in rows if row.dtypes == like.dtypes]
     if not own:
         types = ", ".join(dtype for _, dtype in like.dtypes) or "this kernel"
-        message = (
-            f"{file.label} has no measurements of {like.function}() for {types}, so calls launch the first variant"
-        )
+        message = f"{file.label} has no measurements of {like.function}() for {types}: calls launch the first variant"
         warn_once(message, level=logging.INFO if rows else logging.WARNING)
     if any(row.source not in ("", like.source) for row in own):
         problem = f"was measured with another source or other options than {like.function!r} has now: tune again"
         warn_once(f"{file.label} {problem}", level=logging.WARNING)
-    tables: dict[str, dict[tuple[int, ...], Values]] = {}
+    choices = []
     for (_, gpu, _, key), group in itertools.groupby(own, key=lambda row: row.group):
         if (texts := tuple(text for text, _ in key)) != choice.key:
-            problem = (
-                f"{file.label} has choices by {', '.join(texts) or 'no key'}, but the key is {', '.join(choice.key)}"
-            )
+            problem = f"{file.label} has choices by {', '.join(texts)!r}, but the key is {', '.join(choice.key)!r}"
             raise LaunchSpecError(f"{problem}: tune again, and save to a new file", kernel=like.function, field="tuned")
         if chosen := choose(row for row in group if is_variant(row.values)):
-            tables.setdefault(gpu, {})[tuple(value for _, value in key)] = chosen.values
-    return choice._replace(tables=tuple((gpu, tuple(rows.items())) for gpu, rows in tables.items()), digest=file.digest)
+            choices.append((gpu, tuple(value for _, value in key), chosen.values))
+    return choice._replace(chosen=tuple(choices), digest=file.digest)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
-
-
-def write_rows(rows: Iterable[Row]) -> str:
-    """Return rows as the text of a file: JSON with a line for each row."""
-    defaults = {field.name: field.default for field in fields(Row)}
-    lines = []
-    for row in rows:
-        facts = {name: value for name, value in asdict(row).items() if value != defaults[name]}
-        facts.update({name: dict(facts[name]) for name in _PAIRS if name in facts})
-        lines.append(json.dumps(facts, ensure_ascii=False))
-    return f'{{"format": {FORMAT}, "rows": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 @functools.lru_cache(maxsize=8)
@@ -152,7 +136,7 @@ def _parse(text: str) -> Iterator[Row]:
     if content["format"] != FORMAT:
         raise ValueError(f"it has the format {content['format']!r}; this release reads {FORMAT}")
     for facts in content["rows"]:
-        row = Row(**{**facts, **{name: tuple(facts[name].items()) for name in _PAIRS if name in facts}})
+        row = Row(**{**facts, **{name: tuple(facts[name].items()) for name in PAIRS if name in facts}})
         are_values = all(isinstance(value, int | str) for _, value in row.values)
         are_numbers = all(type(number) is int and -(2**63) <= number < 2**63 for _, number in row.key)
         is_time = row.median_us is None or (isinstance(row.median_us, int | float) and 0 <= row.median_us < math.inf)

@@ -1,15 +1,17 @@
-"""The `Tune` record: the variants of a kernel, and the key by which a call chooses one of them."""
+"""The `Tune` record: the variants of a kernel, and the key by which a call chooses one; and the argument `tuned=`."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jitload.errors import LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression
 from jitload.toolchain.arch import CPU, device_attribute
@@ -17,7 +19,7 @@ from jitload.toolchain.arch import CPU, device_attribute
 Value = int | bool | str
 Values = tuple[tuple[str, Value], ...]
 Nearest = Literal["log2"]
-Table = tuple[tuple[tuple[int, ...], Values], ...]  # pairs of a key and the values of its variant
+_FROM_TUNING = "a Tuning"  # the label of measurements that are in no file
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
 _DEVICE = re.compile(r"\bdevice\.\w+")
@@ -64,14 +66,14 @@ class Tune:
         self.key = tuple(map(str, key if isinstance(key, tuple | list) else (key,)))
         self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
-        for is_wrong, field, problem in (
-            (not values, "tune", "has no values: name some, Tune(B=(128, 256))"),
-            (nearest not in (None, "log2"), "nearest", f"must be 'log2' or None, got {nearest!r}"),
-            (measure not in (None, "first call"), "measure", f"must be 'first call' or None, got {measure!r}"),
-            (len(self.key) > MAX_KEYS, "key", f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed"),
-        ):
-            if is_wrong:
-                raise LaunchSpecError(problem, field=field)
+        if not values:
+            raise LaunchSpecError("has no values: name some, Tune(B=(128, 256))", field="tune")
+        if nearest not in (None, "log2"):
+            raise LaunchSpecError(f"must be 'log2' or None, got {nearest!r}", field="nearest")
+        if measure not in (None, "first call"):
+            raise LaunchSpecError(f"must be 'first call' or None, got {measure!r}", field="measure")
+        if len(self.key) > MAX_KEYS:
+            raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
         for number, text in enumerate(self.key):
             check_expression(text, f"key[{number}]")
 
@@ -133,13 +135,13 @@ def _device_fact(name: str, *, is_cpu: bool) -> Value:
 class Choice(NamedTuple):
     """How a call chooses among variants: the expressions of its key, the rule for other keys, and the variants.
 
-    `tables` has a pair for each model of GPU. `digest` is that of the file with the measurements, or "". `measures`
-    says whether the first call with a new key measures.
+    `chosen` has the model of the GPU, the key and the values of each choice, sorted by the model. `digest` is that of
+    the file with the measurements, or "". `measures` says whether the first call with a new key measures.
     """
 
     key: tuple[str, ...]
     nearest: Nearest | None = None
-    tables: tuple[tuple[str, Table], ...] = ()
+    chosen: tuple[tuple[str, tuple[int, ...], Values], ...] = ()
     digest: str = ""
     measures: bool = False
 
@@ -193,11 +195,58 @@ def spelled(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def label_of(values: Values) -> str:
-    """Return a variant's values as text, `B=128 V=4`."""
-    return " ".join(f"{name}={spelled(value)}" for name, value in values)
-
-
 def parse_names(texts: Iterable[str]) -> set[str]:
     """Return the names in texts that stand in braces."""
     return {name for text in texts for name in re.findall(r"\{([A-Za-z_]\w*)\}", text)}
+
+
+# ---- the file of measurements ----------------------------------------------------------------------------------------
+
+
+class Tuned(NamedTuple):
+    """The text of a file of measurements, and a label for messages."""
+
+    label: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the path or resource, or "" for a `Tuning`."""
+        return re.split(r"[/:]", self.label)[-1] if self.label != _FROM_TUNING else ""
+
+
+def is_resource(value: str) -> bool:
+    """Return whether a text names a resource of a package, `my_package:scale.json`, and not a file."""
+    package, _, name = value.partition(":")
+    return bool(name) and package.replace(".", "").isidentifier() and not os.path.exists(value)
+
+
+def read_tuned(value: Any) -> Tuned | None:
+    """Return the argument `tuned=`: a path, a resource of a package, a `Tuning`, or a `Tuned` as a mapping.
+
+    Raises:
+        JitLoadError: The file cannot be read.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):  # from a record
+        return Tuned(**value)
+    if hasattr(value, "to_json"):
+        return Tuned(_FROM_TUNING, value.to_json())
+    try:
+        path = os.fspath(value)
+        file: Any = Path(path)
+        if is_resource(path):
+            from importlib.resources import files
+
+            package, _, name = path.partition(":")
+            file = files(package) / name
+        return Tuned(path, file.read_text(encoding="utf-8"))
+    except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: no path, or a module
+        reason = getattr(error, "strerror", None) or error
+        raise JitLoadError(f"the measurements in {value!r} cannot be read: {reason}") from error

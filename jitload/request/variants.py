@@ -43,7 +43,7 @@ def with_headers(request: Request) -> Request:
 
 def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
     """Yield the launches of a function: for each combination of dtypes, the first variant and the chosen ones."""
-    from jitload.request.rows import Row, with_tables  # a cache hit does not need it
+    from jitload.request.rows import Row, with_choices  # a cache hit does not need it
 
     tune = launch.tune
     digest = source_digest(request, name, launch) if tune else ""
@@ -55,9 +55,8 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
             continue
         like = Row(function=name, gpu="", dtypes=dtypes, values=(), number=0, source=digest)
         untuned = Choice(tune.key, tune.nearest, measures=tune.measure is not None)
-        choice = with_tables(untuned, request.tuned, like, tune.may_have)
-        chosen = (values for _, table in choice.tables for _, values in table)
-        for values in dict.fromkeys((tune.space(request.archs)[0], *chosen)):
+        choice = with_choices(untuned, request.tuned, like, tune.may_have)
+        for values in dict.fromkeys((tune.space(request.archs)[0], *(values for *_, values in choice.chosen))):
             yield name, specialize(launch, name, values, dtypes, choice)
         _check_used(name, launch, tune, request)
 

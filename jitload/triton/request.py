@@ -9,8 +9,7 @@ from jitload.cache.entry import private_cache_dir
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.request.arguments import check_name
 from jitload.request.request import Request, TritonSource, VariantSource
-from jitload.request.tune import Choice, Nearest, Values
-from jitload.request.tuned import Tuned, read_tuned
+from jitload.request.tune import Choice, Nearest, Tuned, Values, read_tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.triton.kernel import (
@@ -251,11 +250,11 @@ def _with_choice(
     types = dict(plan.types)
     choice = Choice(tuple(n for n in source.kernel.keys if str(types.get(n, "")).startswith(("i", "u"))), nearest)
     if file is not None:
-        from jitload.request.rows import Row, with_tables
+        from jitload.request.rows import Row, with_choices
         from jitload.request.variants import source_digest
 
         digest = source_digest(request, source.name, None)
         like = Row(function=source.name, gpu="", values=(), number=0, source=digest)
-        choice = with_tables(choice, file, like, {variant.values for variant in source.variants}.__contains__)
+        choice = with_choices(choice, file, like, {variant.values for variant in source.variants}.__contains__)
     source = source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
     return request._replace(triton=source, tuned=file)

@@ -15,7 +15,6 @@ from jitload.pipeline import load_request
 from jitload.prebuilding.requests import import_object, portable_request, read_request
 from jitload.toolchain.arch import CPU
 
-JOBS = "tune"  # the key of a request that has its jobs
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -45,7 +44,7 @@ def tune_requests(
     """
     if output is not None:
         Tuning([]).save(output)
-    jobs = [(portable_request(request), {**options, **job}) for request in requests for job in request.get(JOBS, ())]
+    jobs = [(portable_request(request), {**options, **job}) for request in requests for job in request.get("tune", ())]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
     executor = executor or ThreadPoolExecutor(1)
@@ -55,18 +54,16 @@ def tune_requests(
         for future in as_completed(futures):
             try:
                 found |= (measured := future.result())
+                if output is not None:
+                    measured.save(output)
             except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
                 request, job = futures[future]
                 failures.append(f"{request.get('name')}, {job.get('function')}(): {error!r}")
-            else:
-                if output is not None:
-                    measured.save(output)
     finally:
         for future in futures:
             future.cancel()
     if failures:
-        kept = f"; what the others measured is in {output}" if output and found.rows else ""
-        raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed{kept}", *failures)))
+        raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed", *failures)))
     return found
 
 

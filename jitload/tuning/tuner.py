@@ -6,9 +6,9 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jitload.building.progress import progress_bar
@@ -37,21 +37,9 @@ _MAX_CLUSTER = 16
 _SPLIT = "--split-compile=0"  # NVRTC optimizes the instances of a program on all cores
 
 
-@dataclass(slots=True)
-class Candidate:
-    """A variant that is measured: what is known about it, and the function that launches it alone, once it is built."""
-
-    row: Row
-    function: TypedFunction | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the function that launches it alone."""
-        return f"variant_{self.row.number}"
-
-    def note(self, **facts: Any) -> None:
-        """Change fields of the row."""
-        self.row = replace(self.row, **facts)
+# Variants by the names of the functions that launch them alone: what is known about them, and those that are built.
+Rows = dict[str, Row]
+Functions = dict[str, TypedFunction]
 
 
 @ends_at_caller
@@ -80,22 +68,22 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
     """
     request, launch = _origin(function)
     checked = Options(seconds=seconds, **options)
-    candidates = _candidates(function, args, request, launch, checked)
-    like = candidates[0].row
-    rows = {r.values: r for r in read_rows(request.tuned) if (r.group, r.method) == (like.group, like.method)}
-    if (best := choose(rows.values())) is None:
-        rows = {}  # that none was right may be the fault of the reference
-    if new := {candidate.row.values for candidate in candidates} - rows.keys():
+    rows, functions = _candidates(function, args, request, launch, checked)
+    like = next(iter(rows.values()))
+    known = {r.values: r for r in read_rows(request.tuned) if (r.group, r.method) == (like.group, like.method)}
+    if (best := choose(known.values())) is None:
+        known = {}  # that none was right may be the fault of the reference
+    if new := {row.values for row in rows.values()} - known.keys():
         new |= {best.values} if best else set()
         # The first may say what is right.
-        compared = [c for c in candidates if c.row.values in new or c.row.number == 0]
+        compared = {name: row for name, row in rows.items() if row.values in new or row.number == 0}
         with progress_bar(is_shown=progress) as show:
             if launch is not None:
                 named = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-                build_candidates(compared, request, named, show)
-            _measure_candidates(compared, args, checked, show)
-        rows |= {candidate.row.values: candidate.row for candidate in compared if candidate.row.values in new}
-    return Tuning(replace(rows[c.row.values], number=c.row.number) for c in candidates if c.row.values in rows)
+                functions = build_variants(compared, request, named, show)
+            _measure(compared, {name: functions[name] for name in compared if name in functions}, args, checked, show)
+        known |= {row.values: row for row in compared.values() if row.values in new}
+    return Tuning(replace(known[row.values], number=row.number) for row in rows.values())
 
 
 def _origin(function: object) -> tuple[Request, Launch | None]:
@@ -118,8 +106,8 @@ def _origin(function: object) -> tuple[Request, Launch | None]:
 
 def _candidates(
     function: TypedFunction, args: Sequence[Any], request: Request, launch: Launch | None, options: Options
-) -> list[Candidate]:
-    """Return the variants of a function, with rows for the key of these arguments."""
+) -> tuple[Rows, Functions]:
+    """Return rows of a function's variants for the key of these arguments, and those that are built already."""
     name, chosen = function.__name__, function.variant(*args)
     words = ("graph" if options.graph else "eager", "cold" * options.flush_l2, "exact" * options.exact)
     with open_clock([function], args, options) as clock:
@@ -130,41 +118,40 @@ def _candidates(
         )  # fmt: skip
     if launch is not None:
         assert isinstance(launch.tune, Tune)
-        pairs: list[tuple[Any, Any]] = [(values, None) for values in launch.tune.space(request.archs)]
+        space, functions = {f"variant_{n}": v for n, v in enumerate(launch.tune.space(request.archs))}, {}
     else:
         assert request.triton is not None
-        module = load_request(request, None, keep_module_alive=True, verbose=False)  # with a function for each variant
-        pairs = [(variant.values, module[variant.name]) for variant in request.triton.variants]
-    return [Candidate(replace(like, values=v, number=n), built) for n, (v, built) in enumerate(pairs)]
+        space = {variant.name: variant.values for variant in request.triton.variants}
+        module = load_request(request, None, keep_module_alive=True, verbose=False)
+        functions = {variant: module[variant] for variant in space}
+    return {variant: replace(like, values=v, number=n) for n, (variant, v) in enumerate(space.items())}, functions
 
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
 
 
-def build_candidates(
-    candidates: Sequence[Candidate], request: Request, launch: Launch, show: ShowProgress | None
-) -> None:
-    """Build variants of a launch, and set `function` or note a reason.
+def build_variants(rows: Rows, request: Request, launch: Launch, show: ShowProgress | None) -> Functions:
+    """Build variants of a launch, and note the reasons of those that cannot be built in their rows.
 
     Those whose launches exceed a limit are not built. The others with the same options are one program.
     """
-    by_name = {candidate.name: candidate for candidate in candidates}
-    functions = []
-    for name, candidate in by_name.items():
+    launches, built = [], Functions()
+    for name, row in rows.items():
         try:
-            special = specialize(launch, candidate.row.function, candidate.row.values, candidate.row.dtypes)
+            special = specialize(launch, row.function, row.values, row.dtypes)
             _check_limits(special)
-            functions.append((name, special))
+            launches.append((name, special))
         except LaunchSpecError as error:
-            candidate.note(reason=f"{error.field}: {error.problem}" if error.field else error.problem)
+            rows[name] = replace(row, reason=f"{error.field}: {error.problem}" if error.field else error.problem)
     settings = request.settings._replace(library="never")
-    parts = groups(request._replace(functions=tuple(functions), tuned=None, settings=settings)) if functions else ()
+    parts = groups(request._replace(functions=tuple(launches), tuned=None, settings=settings)) if launches else ()
     with ThreadPoolExecutor(core_count()) as pool:
-        futures = [pool.submit(_build, part, by_name) for part in parts]
+        futures = [pool.submit(_build, part, rows, built) for part in parts]
         for count, future in enumerate(as_completed(futures), 1):
             future.result()
             if show:
                 show("build variants", count, len(futures))
+    return built
 
 
 def _check_limits(launch: Launch) -> None:
@@ -176,7 +163,7 @@ def _check_limits(launch: Launch) -> None:
         raise LaunchSpecError(f"{blocks} blocks are more than {_MAX_CLUSTER}", field="cluster")
 
 
-def _build(part: Request, candidates: Mapping[str, Candidate]) -> None:
+def _build(part: Request, rows: Rows, built: Functions) -> None:
     """Build variants as one program, so that its headers are read once, or one by one if it does not compile."""
     functions = tuple((name, replace(launch, tune=None)) for name, launch in part.functions or ())
     options = (*part.options, *((_SPLIT,) if len(functions) > 1 else ()))
@@ -185,13 +172,13 @@ def _build(part: Request, candidates: Mapping[str, Candidate]) -> None:
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
         if len(functions) == 1:
-            candidates[functions[0][0]].note(reason=f"does not compile: {_problem(error)}")
+            name = functions[0][0]
+            rows[name] = replace(rows[name], reason=f"does not compile: {_problem(error)}")
             return
         with ThreadPoolExecutor(core_count()) as pool:
-            list(pool.map(lambda pair: _build(part._replace(functions=(pair,)), candidates), functions))
+            list(pool.map(lambda pair: _build(part._replace(functions=(pair,)), rows, built), functions))
     else:
-        for name, _ in functions:
-            candidates[name].function = module[name]
+        built.update((name, module[name]) for name, _ in functions)
 
 
 def _problem(error: JitLoadError) -> str:
@@ -202,68 +189,65 @@ def _problem(error: JitLoadError) -> str:
 # ---- checks and measurements -----------------------------------------------------------------------------------------
 
 
-def _measure_candidates(
-    candidates: Sequence[Candidate], args: Sequence[Any], options: Options, show: ShowProgress | None
+def _measure(
+    rows: Rows, functions: Functions, args: Sequence[Any], options: Options, show: ShowProgress | None
 ) -> None:
     """Check and measure the variants that are built."""
-    for candidate in candidates:
-        if candidate.function is not None:
-            _note_resources(candidate, candidate.function, args)
-    built = [candidate for candidate in candidates if candidate.function is not None and not candidate.row.reason]
-    if not built:
+    rows |= {name: _with_resources(rows[name], function, args) for name, function in functions.items()}
+    functions = {name: function for name, function in functions.items() if not rows[name].reason}
+    if not functions:
         return
-    with open_check([candidate.function for candidate in built], args, options) as check:
+    with open_check([*functions.values()], args, options) as check:
         if not check.outputs and check.reference is None:
-            _log.warning("tune() compared nothing: %s() writes to no tensor of the call", built[0].row.function)
-        right = _check_results(built, check)
-        _take_samples([subject for _, subject in right], options, show)
-    for candidate, subject in right:
+            name = next(iter(rows.values())).function
+            _log.warning("tune() compared nothing: %s() writes to no tensor of the call", name)
+        subjects = _right_subjects(rows, functions, check)
+        _take_samples([*subjects.values()], options, show)
+    names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
+    for name, subject in subjects.items():
         result = subject.result(options)
-        names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
-        candidate.note(**{name: getattr(result, name) for name in names})
+        rows[name] = replace(rows[name], **{field: getattr(result, field) for field in names})
 
 
-def _note_resources(candidate: Candidate, function: TypedFunction, args: Sequence[Any]) -> None:
-    """Note which resources a variant uses, and the reason if it could not be launched."""
-    kernel, plan = function.kernel, function.variant(*args)
-    candidate.note(registers=kernel.registers, spill_bytes=kernel.spill_bytes)
+def _with_resources(row: Row, function: TypedFunction, args: Sequence[Any]) -> Row:
+    """Return a row with the resources that the variant uses, and the reason if it could not be launched."""
+    kernel, call, is_triton = function.kernel, function.variant(*args), "triton" in function._jitload_facts
+    row = replace(row, registers=kernel.registers, spill_bytes=kernel.spill_bytes)
     if kernel.shared_bytes is not None:
-        candidate.note(shared_bytes=kernel.shared_bytes + plan.shared_bytes)
-    threads, is_triton = plan.threads, "triton" in function._jitload_facts
-    if threads > kernel.max_threads:
-        candidate.note(reason=f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}")
-    elif kernel.registers is not None and (threads or is_triton):
-        occupancy = function.occupancy() if is_triton else function.occupancy(threads, plan.shared_bytes)
-        candidate.note(occupancy=occupancy.share)
-        if not occupancy.blocks:
-            candidate.note(reason=f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}")
+        row = replace(row, shared_bytes=kernel.shared_bytes + call.shared_bytes)
+    if call.threads > kernel.max_threads:
+        reason = f"a block of {call.threads} threads is larger than the kernel allows, {kernel.max_threads}"
+        return replace(row, reason=reason)
+    if kernel.registers is None or not (call.threads or is_triton):
+        return row
+    occupancy = function.occupancy() if is_triton else function.occupancy(call.threads, call.shared_bytes)
+    limits = f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
+    return replace(row, occupancy=occupancy.share, reason="" if occupancy.blocks else limits)
 
 
-def _check_results(built: Sequence[Candidate], check: Check) -> list[tuple[Candidate, Subject]]:
-    """Return the variants with right results, prepared to be measured. Give the others a reason.
+def _right_subjects(rows: Rows, functions: Functions, check: Check) -> dict[str, Subject]:
+    """Return the variants with right results, prepared to be measured. Note the reasons of the others in their rows.
 
-    Results are compared with those of the reference. Without one, or to be exact, with those of the first variant that
-    can be launched.
+    Results are compared with those of the reference. Without one, or to be exact, they are compared with those of the
+    first variant that is right.
     """
-    options, clock, prepared = check.options, check.arguments.clock, []
-    expected = [check.expect(check.reference)] if check.reference else []
-    needs_first = options.exact or not expected
-    for candidate in built:
-        subject = Subject(candidate.function, check.arguments, candidate.row.label)
+    options, clock, prepared = check.options, check.arguments.clock, {}
+    expected = check.expect(check.reference) if check.reference else None
+    for name, function in functions.items():
+        subject = Subject(function, check.arguments, rows[name].label)
         try:
-            for each in expected:
-                check.check(subject, each)
-            if needs_first:
-                expected.append(check.expect(subject, is_exact=options.exact))
-                needs_first = False
+            if expected is not None:
+                check.check(subject, expected)
+            if expected is None or options.exact > expected.is_exact:
+                expected = check.expect(subject)
             if options.graph and not clock.is_host:
                 subject.function = _captured(subject)
             subject.prepare(options)
-            prepared.append((candidate, subject))
+            prepared[name] = subject
         except (RuntimeError, ValueError) as error:
             clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-            reason = str(error).removeprefix(f"{subject.name!r}: ").removeprefix(f"{candidate.name}(): ")
-            candidate.note(reason=reason.replace(f"{subject.name!r} is ", "is ", 1))
+            reason = str(error).removeprefix(f"{subject.name!r}: ").removeprefix(f"{name}(): ")
+            rows[name] = replace(rows[name], reason=reason.replace(f"{subject.name!r} is ", "is ", 1))
     return prepared
 
 
@@ -283,10 +267,8 @@ def _take_samples(alive: Sequence[Subject], options: Options, show: ShowProgress
     """Measure variants in turns. Halve their number until few are left, or the time is used up."""
     restore_alike(alive, options)
     rounds = max(1, math.ceil(math.log2(max(1, len(alive)))))
-    end = time.perf_counter() + options.seconds
     for number in range(rounds):
-        now = time.perf_counter()
-        until = now + max(0.0, end - now) / (rounds - number)
+        until = time.perf_counter() + options.seconds / rounds
         for _ in range(_SAMPLES // rounds + 1):
             take_turns(alive)
             if time.perf_counter() >= until:
