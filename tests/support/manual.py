@@ -105,14 +105,17 @@ def run_page(page: Path) -> None:
 
 def run_shell(text: str) -> None:
     """Run a shell block, and jitload's commands in this process, which has imported torch."""
-    from jitload.cli import main as run_jitload
-
-    parts = re.split(r"^jitload (.*)\n", text, flags=re.MULTILINE)
-    for script, arguments in zip(parts[::2], [*parts[1::2], ""], strict=True):
+    parts = re.split(r"^(?:python -m )?(jitload[\w.]*) (.*)\n", text, flags=re.MULTILINE)
+    for script, module, arguments in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
         if script:
             subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True)
-        if arguments and (status := run_jitload(shlex.split(arguments))):
-            sys.exit(f"jitload {arguments}: exit code {status}")
+        sys.argv[1:] = shlex.split(arguments)
+        try:
+            if module:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if end.code:
+                sys.exit(f"{module} {arguments}: exit code {end.code}")
 
 
 def main() -> None:
