@@ -1,7 +1,6 @@
 """Launches on a GPU against torch's own results, and the ways a library gets there."""
 
 import ctypes
-import math
 
 import pytest
 import torch
@@ -37,12 +36,6 @@ def test_result_is_torchs(mod, size):
     torch.testing.assert_close(y, x + 1)
 
 
-def test_a_tensor_without_dimensions_is_one_element(mod):
-    x, y = torch.tensor(41.0, device="cuda"), torch.tensor(0.0, device="cuda")
-    mod.add_one(x, y)
-    assert y.item() == 42
-
-
 def test_more_than_2_31_elements(mod):
     size = 2**31 + 5000
     if torch.cuda.mem_get_info()[0] < 2 * size:
@@ -61,28 +54,6 @@ def test_a_strided_tensor_where_the_launch_allows_it(mod):
     y = torch.empty(x.shape[1], x.shape[0], device="cuda")
     mod.transpose(x, y)
     torch.testing.assert_close(y, x.t().contiguous())
-
-
-def test_none_and_addresses(mod):
-    one, two, out = (torch.tensor(value, device="cuda") for value in (1.0, 2.0, 0.0))
-    for a, b, expected in ((one, two, 3), (None, two, 102), (one, None, 1001), (None, None, 1100)):
-        mod.sum_present(a, b, out)
-        assert out.item() == expected
-    mod.sum_present(None, two.data_ptr(), out)
-    assert out.item() == 102
-
-
-# ---- the call ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("grid", "block"), [(3, 64), ((3,), (64,)), ((2, 3), (8, 4)), ([2, 3, 4], [4, 2, 8])])
-def test_grid_and_block_at_the_call(mod, grid, block):
-    extents = [part if isinstance(part, tuple | list) else (part,) for part in (grid, block)]
-    blocks, threads = map(math.prod, extents)
-    out = torch.full((blocks, threads), -1, dtype=torch.int32, device="cuda")
-    mod.shape[grid, block](out)
-    expected = 1000 * torch.arange(blocks)[:, None] + torch.arange(threads)
-    assert torch.equal(out.cpu(), expected.int())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

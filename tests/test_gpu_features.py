@@ -10,16 +10,6 @@ import jitload
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
-# ---- shared memory -------------------------------------------------------------------------------------------------
-
-
-def test_shared_memory_of_the_call(hopper):
-    out = torch.zeros((), dtype=torch.int32, device="cuda")
-    for size in (0, 1024, 200 * 1024, 2048):
-        load("shared").measure[1, 1, size](out)
-        assert out.item() == size
-
-
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 

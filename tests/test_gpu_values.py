@@ -1,4 +1,7 @@
-"""Every kind of parameter on a GPU: what a kernel gets is what the call gave."""
+"""Every kind of parameter on a GPU: what a kernel gets is what the call gave.
+
+How numbers become bytes is shown without a GPU, by test_call_values.py and test_call_floats.py.
+"""
 
 import ctypes
 import random
@@ -14,9 +17,6 @@ import jitload
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-
-INTEGERS = [name for name in ELEMENTS if "int" in name]
-FLOATS = [name for name in ELEMENTS if "float" in name]
 
 
 @pytest.fixture(scope="module")
@@ -95,64 +95,12 @@ def test_pointers_to_vectors(elements, vector):
     assert raw(y) == raw(x.view(torch.uint8).view(100, -1).flip(0).reshape(-1))
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
-def test_a_void_pointer_takes_every_tensor(structs, dtype):
-    x = random_tensor(dtype, 64)
-    out = torch.zeros(64 * x.itemsize, dtype=torch.uint8, device="cuda")
-    structs.copy_bytes(x, out)
-    assert out.tolist() == raw(x)
-
-
 def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs):
     data = b"".join(struct.pack("fi", 0.5 * i, i) for i in range(10))
     pairs = torch.frombuffer(bytearray(data), dtype=torch.uint8).cuda()
     out = torch.zeros((), device="cuda")
     structs.sum_pairs(pairs, out, 10)
     assert out.item() == sum(0.5 * i * i for i in range(10))
-
-
-def test_a_ctypes_pointer_is_an_address(structs):
-    x = torch.arange(8, dtype=torch.uint8, device="cuda")
-    out = torch.zeros_like(x)
-    structs.copy_bytes(ctypes.c_void_p(x.data_ptr()), out)
-    assert out.tolist() == list(range(8))
-
-
-def test_complex_numbers_as_pairs(structs):
-    x = torch.tensor([1 + 2j, 3 - 4j], device="cuda")
-    structs.conjugate(x)
-    assert x.tolist() == [1 - 2j, 3 + 4j]
-
-
-# ---- numbers -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_to_their_limits(elements, dtype):
-    limits = torch.iinfo(getattr(torch, dtype))
-    out = zeros(dtype)
-    for value in (limits.min, -1 if limits.min else 1, 0, 77, limits.max):
-        elements[f"store_{dtype}"](value, out)
-        assert int.from_bytes(raw(out), "little", signed=limits.min < 0) == value
-    if dtype != "uint64":
-        with pytest.raises(ValueError, match=f"must be from {limits.min} to {limits.max}, got {limits.max + 1}"):
-            elements[f"store_{dtype}"](limits.max + 1, out)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_floats_are_rounded_as_torch_rounds(elements, dtype):
-    out = zeros(dtype)
-    for value in (0.0, -0.0, 1.0, -1.5, 0.1, 1 / 3, 3.14159265358979, 200.0, 2.0**-9, -7.0e-8, 3):
-        elements[f"store_{dtype}"](value, out)
-        expected = torch.tensor([value], dtype=torch.float64).to(out.dtype)
-        assert raw(out) == raw(expected), value
-
-
-def test_bools(elements):
-    out = torch.zeros((), dtype=torch.bool, device="cuda")
-    for value in (True, False, 1, 0):
-        elements.store_bool(value, out)
-        assert out.item() is bool(value)
 
 
 # ---- structures by value -------------------------------------------------------------------------------------------
@@ -173,25 +121,6 @@ def test_structures_from_one_byte_to_32_kilobytes(structs, kernel, size):
     assert out.item() == weighted(data)
     structs[f"{kernel}_{size}"]((ctypes.c_ubyte * size).from_buffer_copy(data), out)
     assert out.item() == weighted(data)
-
-
-class Settings(ctypes.Structure):
-    _fields_ = (
-        ("scale", ctypes.c_float),
-        ("count", ctypes.c_int),
-        ("shift", ctypes.c_double),
-        ("is_on", ctypes.c_bool),
-        ("tag", ctypes.c_ubyte * 3),
-    )
-
-
-def test_a_ctypes_structure(structs):
-    out = torch.zeros(7, dtype=torch.float64, device="cuda")
-    settings = Settings(1.5, -9, 2.0**-40, True, (1, 128, 255))
-    structs.read_settings(settings, out)
-    assert out.tolist() == [1.5, -9, 2.0**-40, 1, 1, 128, 255]
-    with pytest.raises(ValueError, match=r"argument 'settings' \(Settings\) must have 24 bytes, got 23"):
-        structs.read_settings(bytes(settings)[:-1], out)
 
 
 def test_all_kinds_in_one_call(structs):

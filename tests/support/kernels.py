@@ -54,11 +54,6 @@ extern "C" __global__ void scale(float* x, float factor, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] *= factor;
 }
-extern "C" __global__ void shape(int* out) {
-    int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    out[block * blockDim.x * blockDim.y * blockDim.z + thread] = 1000 * block + thread;
-}
 extern "C" __global__ void transpose(const float* x, float* y, int rows, int columns, int row_step, int column_step) {
     int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (row < rows && column < columns) y[column * rows + row] = x[row * row_step + column * column_step];
@@ -68,15 +63,11 @@ extern "C" __global__ void add_to_bytes(unsigned char* x, long long n) {
     if (i < n) x[i] += (unsigned char)(1 + (i >> 31));
 }
 extern "C" __global__ void narrow(unsigned char* x, int n) {}
-extern "C" __global__ void sum_present(const float* a, const float* b, float* out) {
-    *out = (a ? *a : 100.0f) + (b ? *b : 1000.0f);
-}
 """
 STRIDES = {"row_step": "x.stride(0)", "column_step": "x.stride(1)"}
 VECTOR_FUNCTIONS = {
     "add_one": Launch(**ROWS),
     "scale": Launch(),
-    "shape": Launch(),
     "transpose": Launch(
         grid=("ceil_div(x.shape[1], 32)", "ceil_div(x.shape[0], 8)"),
         block=(32, 8),
@@ -85,7 +76,6 @@ VECTOR_FUNCTIONS = {
     ),
     "add_to_bytes": Launch(**ROWS),
     "narrow": Launch(**ROWS),
-    "sum_present": Launch(**ONE, nullable=("a", "b"), raw_pointers="b"),
 }
 
 LAYER_NORM = r"""
@@ -141,7 +131,6 @@ template <class T> __global__ void copy(const T* __restrict__ x, T* y, long long
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i];
 }
-template <class T> __global__ void store(T value, T* out) { *out = value; }
 template <class V, int LANES> __global__ void reverse(const V* x, V* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[n - 1 - i] = x[i];
@@ -150,7 +139,6 @@ template <class V, int LANES> __global__ void reverse(const V* x, V* y, int n) {
 )
 ELEMENTWISE_FUNCTIONS = {
     **{f"copy_{dtype}": Launch(kernel=f"copy<{type_}>", **ROWS) for dtype, type_ in ELEMENTS.items()},
-    **{f"store_{dtype}": Launch(kernel=f"store<{type_}>", **ONE) for dtype, type_ in ELEMENTS.items()},
     **{
         f"reverse_{type_}": Launch(
             kernel=f"reverse<{type_}, {lanes}>",
@@ -165,7 +153,6 @@ ELEMENTWISE_FUNCTIONS = {
 BLOCK_SIZES = (1, 7, 64, 4000, 4096, 32752)
 STRUCTS = r"""
 struct Pair { float a; int b; };
-struct Settings { float scale; int count; double shift; bool is_on; unsigned char tag[3]; };
 struct Empty {};
 enum class Mode : short { LOW = -3, HIGH = 700 };
 template <int N> struct Block { unsigned char data[N]; };
@@ -184,10 +171,6 @@ template <int N> __global__ void sum_copy(Block<N> block, long long* out) {
     *out = sum;
 }
 }  // namespace device
-extern "C" __global__ void read_settings(Settings settings, double* out) {
-    out[0] = settings.scale, out[1] = settings.count, out[2] = settings.shift, out[3] = settings.is_on;
-    for (int i = 0; i < 3; ++i) out[4 + i] = settings.tag[i];
-}
 extern "C" __global__ void mixed(bool b, float* p, short h, Pair s, unsigned char c, double d, Empty, Mode m, int i,
                                  Block<3> o, long long l, double* out) {
     const double values[] = {double(b), *p, double(h), s.a, double(s.b), double(c), d, double(short(m)), double(i),
@@ -199,20 +182,12 @@ extern "C" __global__ void sum_pairs(const Pair* pairs, float* out, int n) {
     for (int i = 0; i < n; ++i) sum += pairs[i].a * pairs[i].b;
     *out = sum;
 }
-extern "C" __global__ void copy_bytes(const void* source, unsigned char* target, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) target[i] = static_cast<const unsigned char*>(source)[i];
-}
-extern "C" __global__ void conjugate(float2* x, int n) { for (int i = 0; i < n; ++i) x[i].y = -x[i].y; }
 """
 STRUCT_FUNCTIONS = {
     **{f"sum_block_{size}": Launch(kernel=f"device::sum_block<{size}>", **ONE) for size in BLOCK_SIZES},
     **{f"sum_copy_{size}": Launch(kernel=f"device::sum_copy<{size}>", **ONE) for size in BLOCK_SIZES[:-1]},
-    "read_settings": Launch(**ONE),
     "mixed": Launch(**ONE),
     "sum_pairs": Launch(**ONE),
-    "copy_bytes": Launch(grid="ceil_div(n, 64)", block=64, args={"n": "target.numel()"}),
-    "conjugate": Launch(**ONE, args={"n": "x.numel()"}),
 }
 
 # ---- streams, errors, variables ------------------------------------------------------------------------------------
