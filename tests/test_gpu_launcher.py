@@ -177,13 +177,6 @@ def test_a_cooperative_grid_that_does_not_fit(way):
     assert all_is_well()
 
 
-def test_a_priority_changes_no_result(way):
-    x = torch.zeros(4, device="cuda")
-    for priority in (-5, -1, 0):
-        launch(way, "add", x, 2, How(grid=(4, 1, 1), priority=priority))
-    assert x.tolist() == [6.0] * 4
-
-
 # ---- dynamic shared memory -----------------------------------------------------------------------------------------
 
 KIB = 1024
@@ -229,14 +222,6 @@ def test_more_shared_memory_than_a_block_can_have():
 
 
 # ---- modules and refused launches ----------------------------------------------------------------------------------
-
-
-def test_a_module_may_be_replaced_between_launches():
-    x = torch.zeros(4, device="cuda")
-    for _ in range(20):
-        load_wrapper().replace(compile_kernels())
-        launch("plain", "add", x, 1, How(grid=(4, 1, 1)))
-    assert x.tolist() == [20.0] * 4
 
 
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])

@@ -68,29 +68,6 @@ def test_what_a_launch_of_tritons_returns():
     assert torch.equal(ours, x * x)
 
 
-def test_what_warmup_returns():
-    x = torch.arange(1000.0, device="cuda")
-    compiled = kernels.square_kernel.warmup(torch.float32, torch.float32, 1001, grid=(1,))
-    mod = jitload.load_triton("warm", compiled, grid="ceil_div(n, BLOCK)")
-    out = torch.empty_like(x)
-    mod.square_kernel(x, out, 1000)
-    assert torch.equal(out, x * x)
-
-
-def test_example_arguments_choose_as_triton_does():
-    x = torch.arange(64.0, device="cuda")
-    out = torch.empty_like(x)
-    mod = jitload.load_triton(
-        "example", kernels.optional_bias, x, None, out, 64, 1, BLOCK=32, grid="ceil_div(n, BLOCK)"
-    )
-    mod.optional_bias(x, None, out, 64, 1)
-    assert torch.equal(out, x)
-    with pytest.raises(ValueError, match="stride"):
-        mod.optional_bias(x, None, out, 32, 2)
-    with pytest.raises((TypeError, ValueError), match="bias_ptr"):
-        mod.optional_bias(x, x, out, 64, 1)
-
-
 def test_tuning_chooses():
     measured = tuned(*tuned_add.configs)(kernels.vector_add)
     x, y = torch.ones(4096, device="cuda"), torch.ones(4096, device="cuda")
@@ -103,23 +80,6 @@ def test_tuning_chooses():
 
 
 # ---- variants --------------------------------------------------------------------------------------------------
-
-
-def test_a_misaligned_pointer_never_meets_code_for_an_aligned_one():
-    aligned = {"signature": ADD}
-    loose = {"signature": {name: text.partition(":")[0] for name, text in ADD.items()}}
-    base = torch.arange(4097.0, device="cuda")
-    x, out = base[1:], torch.empty(4096, device="cuda")
-    only = jitload.load_triton("only", kernels.vector_add, **aligned, BLOCK=1024, grid="ceil_div(n, BLOCK)")
-    with pytest.raises(ValueError, match=r"vector_add\(\): .*'x_ptr'.*16"):
-        only.vector_add(x, out, out, 4096)
-    mod = jitload.load_triton(
-        "both", kernels.vector_add, **aligned, BLOCK=1024, variants=[{}, loose], grid="ceil_div(n, BLOCK)"
-    )
-    mod.vector_add(x, x, out, 4096)
-    assert torch.equal(out, x + x)
-    mod.vector_add(base[:4096], x, out, 4096)
-    assert torch.equal(out, base[:4096] + x)
 
 
 def test_every_configuration_is_a_function():
@@ -150,15 +110,6 @@ def test_scalars_arrive_as_the_cubin_has_them(text, value):
     kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
     expected = torch.tensor(value, dtype=kinds[text]).double().item() if text in kinds else float(value)
     assert out.item() == expected
-
-
-def test_tuples_and_none():
-    signature = {"pair": ("*fp32:16", "*fp32:16", "fp32"), "n": "i32"}
-    mod = jitload.load_triton("tuple", kernels.of_a_tuple, signature=signature, BLOCK=64, grid="ceil_div(n, BLOCK)")
-    x = torch.arange(100.0, device="cuda")
-    out = torch.empty_like(x)
-    mod.of_a_tuple(x, out, 2.5, 100)
-    assert torch.equal(out, 2.5 * x)
 
 
 def test_clusters_pdl_and_cooperative_launches(hopper):
