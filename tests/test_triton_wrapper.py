@@ -6,6 +6,7 @@ import pytest
 from support.record import Reader
 from support.triton import function, multiple, parameter, specialize
 
+from jitload.codegen.wrapper import describe_wrapper
 from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Scratch, Specialization
 from jitload.triton.wrapper import TritonFunction, TritonVariant, describe_triton_wrapper
@@ -18,7 +19,8 @@ def cubin(specialization: Specialization, arch: str = "sm_90a") -> Cubin:
 def test_cubins_launched_alike_share_a_kernel():
     spec = specialize("k", [parameter("x", "*fp32")])
     changed = spec._replace(kernel=spec.kernel._replace(registers=99))
-    record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(changed))))])
+    wrapper, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(changed))))])
+    record, _ = describe_wrapper(wrapper)
     reader = Reader(record)
     assert '"sm_90a":{"registers":99' in reader.text(reader.module["description"])  # `f.kernels`
     (kernel,) = reader.kernels()
@@ -34,7 +36,7 @@ BIAS = [parameter("x", "*fp32"), parameter("bias", "*fp32"), parameter("n", "i32
 
 def refusal(*functions: TritonFunction) -> str:
     with pytest.raises(LaunchSpecError) as caught:
-        describe_triton_wrapper("m", functions)
+        describe_wrapper(describe_triton_wrapper("m", functions)[0])
     return str(caught.value)
 
 

@@ -41,17 +41,17 @@ _FIRST_VALUE = 10  # the slot of the first parameter
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
-def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, object]:
-    """Return the members of an export's structure. Launch expressions may use parameters and `constants`."""
+def kernel_members(export: Export) -> dict[str, object]:
+    """Return the members of an export's structure."""
     _check_names(export)
     arguments = export.arguments
     positions = {p.name: number for number, p in enumerate(arguments)}
-    expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
+    expressions, plan = compile_plan(export, {**export.constants, **make_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
     attributes, maps = [*_attributes(export.launch)], [*map_structures(export)]
     flags = [
         *_kernel_flags(export),
-        *(["dispatches"] if export.variants else []),
+        *(["dispatches"] if export.variants and not export.facts else []),
         *(_HOST_FLAGS if export.returns else ()),
     ]
     return {
@@ -73,6 +73,7 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "group": export.group,
         "metadata": _metadata(arguments),
         "doc": export.doc,
+        **export.members,
     }
 
 

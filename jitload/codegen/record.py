@@ -32,8 +32,8 @@ STRUCTURES = {
     "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i takes_nearest:i",
     "table": "gpu:p rows:p row_count:i",
     "number": "value:q",
-    "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
-    "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
+    "triton": "assumptions:p bindings:p descriptors:p assumption_count:i binding_count:i descriptor_count:i "
+    "has_several_archs:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
     "assumption": "param:i kind:i value:q",
     "binding": "param:H part:B axis:B descriptor:H",
     "descriptor_spec": "param:i block:5I map:p",
@@ -62,25 +62,14 @@ class Struct(NamedTuple):
     """A C structure: its name, and its members. Members that are left out are 0.
 
     A number, a tuple of numbers or bytes stand in the structure itself. For a pointer, a member is what it points to: a
-    string, a structure, an array of structures or strings, an `Address` or a `Place`. None is a null pointer.
+    string, a structure, an array of structures or strings, an `Address` or `MODULE`. None is a null pointer.
     """
 
     name: str
     members: Mapping[str, object]
 
 
-class Place(NamedTuple):
-    """A structure that stands elsewhere in the record: an item of the array that has the given label."""
-
-    label: str
-    number: int = 0
-
-
-class Array(NamedTuple):
-    """An array of structures with a label, to which a `Place` may point."""
-
-    label: str
-    items: Sequence[Struct]
+MODULE = object()  # a pointer to the module of the record
 
 
 class Record(NamedTuple):
@@ -90,9 +79,9 @@ class Record(NamedTuple):
     addresses: tuple[str, ...]
 
 
-def write_record(module: Struct, *others: Array) -> Record:
-    """Return the record of a module. `others` are arrays to which only places point."""
-    return _Writer().write(module, others)
+def write_record(module: Struct) -> Record:
+    """Return the record of a module."""
+    return _Writer().write(module)
 
 
 def ops_array(program: Sequence[Op]) -> list[Struct]:
@@ -117,18 +106,11 @@ class _Writer:
         self.pointers: list[int] = []
         self.externals: list[int] = []
         self.addresses: list[str] = []
-        self.labels: dict[str, tuple[int, int]] = {}  # offset and size of the items of labelled arrays
-        self.places: list[tuple[int, Place]] = []
 
-    def write(self, module: Struct, others: Sequence[Array]) -> Record:
+    def write(self, module: Struct) -> Record:
         header_size = ctypes.sizeof(layout("record"))
         self.data += bytes(header_size)
-        self._array([module], "library")
-        for array in others:
-            self._array(array.items, array.label)
-        for offset, place in self.places:
-            start, size = self.labels[place.label]
-            self._put_pointer(offset, start + place.number * size)
+        self._array([module])
         rows = (*self.pointers, *self.externals)
         tables = self._append(struct.pack(f"<{len(rows)}I", *rows))
         facts = {
@@ -149,14 +131,12 @@ class _Writer:
         self.data += data
         return offset
 
-    def _array(self, items: Sequence[Struct], label: str = "") -> int:
+    def _array(self, items: Sequence[Struct]) -> int:
         """Append an array of structures, and then all that they point to. Return the offset of the array."""
         name, size = items[0].name, ctypes.sizeof(layout(items[0].name))
         pointers = {member for member, kind in layout(name)._fields_ if kind is _POINTER}
         numbers = ({m: value for m, value in item.members.items() if m not in pointers} for item in items)
         offset = self._append(b"".join(_pack(name, members) for members in numbers))
-        if label:
-            self.labels[label] = (offset, size)
         for number, item in enumerate(items):
             for member, value in item.members.items():
                 if member in pointers:
@@ -167,8 +147,8 @@ class _Writer:
         """Store a pointer to a value, which is appended unless it is there already."""
         if value is None or value == ():
             return
-        if isinstance(value, Place):
-            self.places.append((offset, value))
+        if value is MODULE:
+            self._put_pointer(offset, ctypes.sizeof(layout("record")))
         elif isinstance(value, Address):
             if value.expression not in self.addresses:
                 self.addresses.append(value.expression)
@@ -180,8 +160,6 @@ class _Writer:
     def _target(self, value: object) -> int:
         if isinstance(value, str):
             return self._string(value.encode())
-        if isinstance(value, Array):
-            return self._array(value.items, value.label)
         assert isinstance(value, Sequence)
         if isinstance(value[0], Struct) and not isinstance(value, Struct):
             return self._array(value)

@@ -19,7 +19,7 @@ from jitload.codegen.kernel import (
     requirements_of,
     variants_of,
 )
-from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
+from jitload.codegen.record import MODULE, Address, Record, Struct, write_record
 from jitload.model import BoundCheck, CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
@@ -218,7 +218,7 @@ def _module_structure(wrapper: Wrapper) -> Struct:
         {
             "name": wrapper.name,
             "images": [image.structure for image in wrapper.images] or None,
-            "kernels": Array("kernels", kernels) if kernels else None,
+            "kernels": kernels or None,
             "variables": variables or None,
             "description": describe(wrapper),
             "image_count": len(wrapper.images),
@@ -238,7 +238,7 @@ def _cpu_symbols(wrapper: Wrapper) -> list[str]:
 
 def describe(wrapper: Wrapper) -> str:
     """Return a library's functions and variables as JSON text for the loader."""
-    functions = [describe_function(export) for export in wrapper.exports]
+    functions = [_describe_function(export) for export in wrapper.exports]
     for function, export in zip(functions, wrapper.exports, strict=True):
         if variants := variants_of(export):
             indices = [*map(id, _all_kernels(wrapper.exports)[0])]
@@ -251,10 +251,11 @@ def describe(wrapper: Wrapper) -> str:
     return to_json({**facts, **{name: value for name, value in more.items() if value}})
 
 
-def describe_function(export: Export) -> dict[str, Any]:
+def _describe_function(export: Export) -> dict[str, Any]:
     """Return one function's entry in a library's JSON text."""
-    by_dtypes = () if export.choice else export.variants
+    by_dtypes = () if export.choice or export.facts else export.variants
     launches = [leaf.launch for leaf in export.leaves]
+    nullable = {name: {"nullable": True} for launch in launches for name in launch.nullable}
     needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     requires = {(*requirements_of(launch),) for launch in launches}  # variants may require different things
     variants = {
@@ -265,7 +266,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "name": export.name,
         "doc": export.doc,
         "signature": export.signature,
-        "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        "arguments": [_argument_record(p, export.launch) | nullable.get(p.name, {}) for p in export.arguments],
         **(variants if by_dtypes else {}),
         **({"returns": export.returns} if export.returns else {"kernel": export.kernel.as_dict()}),
         **({"requires": [*requires.pop()]} if len(requires) == 1 and launches[0].requires else {}),
@@ -273,6 +274,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
+        **export.facts,
     }
 
 
@@ -350,7 +352,7 @@ def _kernel_structures(wrapper: Wrapper) -> list[Struct]:
 
 def _kernel_structure(export: Export, cpu: CpuProgram | None, more: Mapping[str, object]) -> Struct:
     """Return an export's structure. If `cpu` is given, add the export's kernel for the CPU."""
-    members = {**kernel_members(export), "module": Place("library"), **more}
+    members = {**kernel_members(export), "module": MODULE, **more}
     if cpu is None or export.returns:
         return Struct("kernel", members)
     kernel = cpu.kernels[export.kernel.symbol]

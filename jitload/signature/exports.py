@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
+from jitload.expressions.compiler import ScopeEntry
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
 from jitload.request.tma import DTYPES
@@ -37,6 +39,9 @@ class Export(NamedTuple):
             a kernel.
         choice: How a key chooses among `variants`. With None, the dtypes choose.
         group: The number of the part of the request that the kernel was compiled with.
+        constants: Further names that launch expressions may use.
+        members: For a Triton kernel, members of its structure in the record.
+        facts: For a Triton kernel, what the loader shows of it.
     """
 
     name: str
@@ -48,6 +53,9 @@ class Export(NamedTuple):
     returns: str = ""
     choice: Choice | None = None
     group: int = 0
+    constants: Mapping[str, ScopeEntry] = MappingProxyType({})
+    members: Mapping[str, object] = MappingProxyType({})
+    facts: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def leaves(self) -> tuple[Export, ...]:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from jitload.codegen.kernel import (
-    choice_structure,
-    describe_choices,
-    dtype_code,
-    kernel_members,
-    param_structures,
-)
-from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
-from jitload.codegen.wrapper import EmbeddedImage, describe_function, to_json, wrapper_facts, write_record_files
+from jitload.codegen.kernel import choice_structure, describe_choices, dtype_code, param_structures
+from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
+from jitload.codegen.wrapper import EmbeddedImage, Wrapper, describe_wrapper, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
-from jitload.model import Cubin, Descriptor, Kernel, Specialization
+from jitload.model import Cubin, Descriptor, Specialization
 from jitload.request.launch import Extent, Launch
 from jitload.request.tma import MAX_RANK, MODES, padded
 from jitload.request.tune import Choice, Values, Variant
@@ -59,98 +52,102 @@ class TritonFunction:
     choice: Choice | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KernelCode:
-    """A variant's machine code for the architectures whose cubins are launched in the same way."""
-
-    id: str
-    name: str
-    launch: Launch
-    specialization: Specialization
-    images: tuple[EmbeddedImage, ...]
-    builds: tuple[tuple[str, Kernel], ...]
-
-    def export(self, name: str, doc: str) -> Export:
-        kernel = self.specialization.kernel._replace(parameters=self.specialization.arguments)
-        return Export(name=name, kernel=kernel, launch=self.launch, doc=doc)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """An exported function. If it has several `codes`, it is a dispatcher, which chooses one of them at each call.
-
-    `values` has the values of the variant of each code.
-    """
-
-    name: str
-    doc: str
-    codes: tuple[_KernelCode, ...]
-    choice: Choice | None = None
-    values: tuple[Values, ...] = ()
-
-
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
     """Write a library's cubins, its record and, for inspection, PTX. Return the cubins in the order of the record."""
-    for number, cubin in _numbered_cubins(functions):
-        path = work_dir / _image(number, cubin).file
+    wrapper, cubins = describe_triton_wrapper(name, functions)
+    for image, cubin in zip(wrapper.images, cubins, strict=True):
+        path = work_dir / image.file
         path.write_bytes(cubin.data)
         if cubin.ptx:
             path.with_suffix(".ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
-    return write_record_files(*describe_triton_wrapper(name, functions), work_dir)
+    return write_record_files(*describe_wrapper(wrapper), work_dir)
 
 
-def describe_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Record, dict[str, Any]]:
-    """Return the record of a library, and what the template of its wrapper needs."""
-    entries = _entries(functions)
-    cubins = _numbered_cubins(functions)
-    archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
-    description = {"name": name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
-    kernels, modules = _kernel_structures(entries)
-    members = {
-        "name": name,
-        "kernels": Array("kernels", kernels),
-        "description": to_json(description),
-        "kernel_count": len(kernels),
-    }
-    record = write_record(Struct("module", members), Array("modules", modules))
-    codes = {code.id: code for entry in entries for code in entry.codes}
-    exports = [code.export(code.name, "") for code in codes.values()]
-    images = [_image(number, cubin) for number, cubin in cubins]
-    return record, wrapper_facts(images, exports, [entry.name for entry in entries], record)
+def describe_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Wrapper, list[Cubin]]:
+    """Return the description of a library, and the cubins of its images."""
+    codes: list[_Code] = []
+    exports = [export for function in functions for export in _exports(function, codes)]
+    _check_distinct([export.name for export in exports])
+    pairs = [(_image(code.group, cubin), cubin) for code in codes for cubin in code.cubins]
+    archs = tuple(dict.fromkeys(cubin.arch for _, cubin in pairs))
+    images = tuple(image for image, _ in pairs)
+    return Wrapper(name, archs, images, tuple(exports), variables=()), [cubin for _, cubin in pairs]
 
 
-def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cubin]]:
-    """Return a (variant number, cubin) pair for each cubin."""
-    variants = [variant for function in functions for variant in function.variants]
-    return [(number, cubin) for number, variant in enumerate(variants) for cubin in variant.cubins]
-
-
-def _image(number: int, cubin: Cubin) -> EmbeddedImage:
-    name = f"kernel{number}_{cubin.arch}"
-    return EmbeddedImage(name, f"{name}.cubin", cubin.arch)
+def _image(group: int, cubin: Cubin) -> EmbeddedImage:
+    name = f"kernel{group}_{cubin.arch}"
+    return EmbeddedImage(name, f"{name}.cubin", cubin.arch, group)
 
 
 # ---- exported functions ----------------------------------------------------------------------------------------
 
 
-def _entries(functions: Sequence[TritonFunction]) -> list[_Entry]:
-    """Return the exported functions. A function with several variants is a dispatcher, and its variants follow it."""
-    entries: list[_Entry] = []
-    numbers = itertools.count()
-    for function in functions:
-        has_dispatcher = len(function.variants) > 1
-        by_variant = [
-            _codes(variant.name if has_dispatcher else function.name, variant, next(numbers))
-            for variant in function.variants
-        ]
-        codes = tuple(code for variant_codes in by_variant for code in variant_codes)
-        _check_same_arguments(function.name, codes)
-        values = tuple(v.values for v, own in zip(function.variants, by_variant, strict=True) for _ in own)
-        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes, choice=function.choice, values=values))
-        if has_dispatcher:
-            entries += [_Entry(name=codes[0].name, doc=function.doc, codes=codes) for codes in by_variant]
-    _check_distinct([entry.name for entry in entries])
-    return entries
+class _Code(NamedTuple):
+    """The cubins of a variant that are launched in the same way. They are a group of images in the record."""
+
+    group: int
+    cubins: tuple[Cubin, ...]
+    launch: Launch
+    values: Values
+
+    @property
+    def specialization(self) -> Specialization:
+        specialization = self.cubins[0].triton
+        assert specialization is not None
+        return specialization
+
+
+def _exports(function: TritonFunction, codes: list[_Code]) -> Iterator[Export]:
+    """Yield the function and, if it has several variants, these as functions, too. Add their code to `codes`."""
+    own = [(variant, _codes(variant, len(codes), codes)) for variant in function.variants]
+    everything = [code for _, variant_codes in own for code in variant_codes]
+    lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in everything]
+    if different := next((names for names in lists if names != lists[0]), None):
+        problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
+        raise LaunchSpecError(problem, kernel=function.name, field="variants")
+    names = [variant.name for variant, variant_codes in own for _ in variant_codes]
+    if len(own) == 1:
+        names = [function.name] * len(names)
+    yield _export(function.name, function.doc, everything, names, function.choice)
+    for variant, variant_codes in own if len(own) > 1 else ():
+        yield _export(variant.name, function.doc, variant_codes, [variant.name] * len(variant_codes))
+
+
+def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], choice: Choice | None = None) -> Export:
+    """Return a function that launches the first of the codes that accepts the arguments. `names` are the codes'."""
+    launched = [_code_export(label, doc, code) for label, code in zip(names, codes, strict=True)]
+    first = launched[0]._replace(name=name)
+    builds = [build for export in launched if export.name == launched[0].name for build in export.builds]
+    facts = _facts(codes, names, choice)
+    if len(codes) == 1:
+        return first._replace(facts=facts, builds=tuple(builds) if len(builds) > 1 else ())
+    triton = {
+        "descriptors": _descriptors(codes[0].specialization) or None,
+        "descriptor_count": len(codes[0].specialization.descriptors),
+        "has_several_archs": int(len({cubin.arch for code in codes for cubin in code.cubins}) > 1),
+        "grid_multiplier": (1, 1, 1),
+        "scratch_alignment": 1,
+    }
+    members = {**first.members, "symbol": None, "triton": Struct("triton", triton)}
+    if choice is not None:
+        members["choice"] = choice_structure(first._replace(choice=choice), [code.values for code in codes])
+    builds = builds if len(builds) > 1 else []
+    return first._replace(variants=tuple(launched), members=members, facts=facts, builds=tuple(builds))
+
+
+def _code_export(name: str, doc: str, code: _Code) -> Export:
+    spec = code.specialization
+    export = Export(
+        name=name,
+        kernel=spec.kernel._replace(parameters=spec.arguments),
+        launch=code.launch,
+        doc=doc,
+        builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in code.cubins if cubin.triton is not None),
+        group=code.group,
+        constants=_constants(spec),
+    )
+    members = {"params": param_structures(export, _flags_of_triton(spec)), "triton": _triton_structure(code)}
+    return export._replace(members=members)
 
 
 def _check_distinct(names: Sequence[str]) -> None:
@@ -158,25 +155,19 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise LaunchSpecError(f"two functions are named {repeated!r}", field="variants")
 
 
-def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode, ...]:
+def _codes(variant: TritonVariant, first: int, codes: list[_Code]) -> list[_Code]:
     """Return a variant's cubins, grouped by how they are launched. Groups for higher architectures come first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
-        _check_specialization(name, cubin.triton)
+        _check_specialization(variant.name, cubin.triton)
         groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
-    return tuple(
-        _KernelCode(
-            id=name if len(groups) == 1 else f"{name}_{cubins[0].arch}",
-            name=name,
-            launch=_launch(specialization, variant.grid),
-            specialization=specialization,
-            images=tuple(_image(number, cubin) for cubin in cubins),
-            builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in cubins if cubin.triton is not None),
-        )
-        for cubins in sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
-        if (specialization := cubins[0].triton) is not None
-    )
+    by_arch = sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
+    launches = (_launch(group[0].triton, variant.grid) for group in by_arch if group[0].triton is not None)
+    pairs = enumerate(zip(by_arch, launches, strict=True), first)
+    added = [_Code(number, tuple(group), launch, variant.values) for number, (group, launch) in pairs]
+    codes += added
+    return added
 
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
@@ -186,13 +177,6 @@ def _without_compiler_counts(specialization: Specialization) -> Specialization:
         parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
     )
     return specialization._replace(kernel=kernel)
-
-
-def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
-    lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in codes]
-    if different := next((names for names in lists if names != lists[0]), None):
-        problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
-        raise LaunchSpecError(problem, kernel=name, field="variants")
 
 
 def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
@@ -242,65 +226,8 @@ def _is_power_of_two(value: int) -> bool:
 # ---- structures of the record ----------------------------------------------------------------------------------
 
 
-def _kernel_structures(entries: Sequence[_Entry]) -> tuple[list[Struct], list[Struct]]:
-    """Return the structures of all kernels, and those of their modules.
-
-    Exported functions come first, in the order of `entries`. Each kernel has a module of its own, with its cubins.
-    """
-    exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
-    hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
-    ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
-    _check_distinct(ids)
-    numbers = {id_: number for number, id_ in enumerate(ids)}
-    members: list[dict[str, object]] = []
-    images: list[Sequence[EmbeddedImage]] = []
-    for entry in entries:
-        first = entry.codes[0]
-        if len(entry.codes) == 1:
-            members.append(_code_members(first, entry.doc))
-            images.append(first.images)
-        else:
-            members.append(_dispatcher_members(entry, numbers))
-            by_arch = {image.arch: image for code in entry.codes for image in code.images}
-            images.append([by_arch[arch] for arch in sorted(by_arch, key=capability_of)])
-    members += [_code_members(code, "") for code in hidden.values()]
-    images += [code.images for code in hidden.values()]
-    kernels = [Struct("kernel", {**row, "module": Place("modules", number)}) for number, row in enumerate(members)]
-    names = [row["name"] for row in members]
-    return kernels, [_module(name, number, row) for number, (name, row) in enumerate(zip(names, images, strict=True))]
-
-
-def _module(name: object, number: int, images: Sequence[EmbeddedImage]) -> Struct:
-    kernel = Place("kernels", number)
-    members = {"name": name, "kernels": kernel, "kernel_count": 1, "description": ""}
-    return Struct("module", {**members, "images": [i.structure for i in images], "image_count": len(images)})
-
-
-def _dispatcher_members(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, object]:
-    """Return the members of a dispatcher's structure. Its parameters are those of its first variant."""
-    first = entry.codes[0]
-    members = _code_members(first, entry.doc)
-    kept = ("params", "param_count", "argument_count", "metadata", "doc")
-    variants = [Place("kernels", numbers[code.id]) for code in entry.codes]
-    descriptors = _descriptors(first.specialization)
-    triton = {
-        "variants": variants,
-        "variant_count": len(variants),
-        "descriptors": descriptors or None,
-        "descriptor_count": len(descriptors),
-        "grid_multiplier": (1, 1, 1),
-        "scratch_alignment": 1,
-    }
-    kept_members = {name: members[name] for name in kept}
-    if entry.choice is not None:
-        export = first.export(entry.name, entry.doc)._replace(choice=entry.choice)
-        kept_members["choice"] = choice_structure(export, entry.values)
-    return {**kept_members, "name": entry.name, "triton": Struct("triton", triton)}
-
-
-def _code_members(code: _KernelCode, doc: str) -> dict[str, object]:
+def _triton_structure(code: _Code) -> Struct:
     spec = code.specialization
-    export = code.export(code.name, doc)
     indexes = _indexes(spec)
     scratch = spec.global_scratch
     assumptions = [
@@ -308,7 +235,7 @@ def _code_members(code: _KernelCode, doc: str) -> dict[str, object]:
         for a in spec.assumptions
     ]
     descriptors, bindings = _descriptors(spec), list(_bindings(spec))
-    triton = {
+    members = {
         "assumptions": assumptions or None,
         "bindings": bindings or None,
         "descriptors": descriptors or None,
@@ -320,11 +247,7 @@ def _code_members(code: _KernelCode, doc: str) -> dict[str, object]:
         "scratch_bytes": scratch.size * (spec.num_ctas if scratch.is_per_cta else 1),
         "scratch_alignment": scratch.alignment,
     }
-    return {
-        **kernel_members(export, _constants(spec)),
-        "params": param_structures(export, _flags_of_triton(spec)),
-        "triton": Struct("triton", triton),
-    }
+    return Struct("triton", members)
 
 
 def _indexes(spec: Specialization) -> dict[str, int]:
@@ -414,15 +337,10 @@ def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
 # ---- the description -------------------------------------------------------------------------------------------
 
 
-def _describe(entry: _Entry) -> dict[str, Any]:
-    """Return the description of an exported function. The loader shows the description to users."""
-    first = entry.codes[0]
-    specialization = first.specialization
-    builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)
-    export = first.export(entry.name, entry.doc)._replace(builds=builds if len(builds) > 1 else ())
-    record = describe_function(export)
-    nullable = {name for code in entry.codes for name in code.launch.nullable}
-    variants = {number: Variant(values, (), entry.choice) for number, values in enumerate(entry.values)}
+def _facts(codes: Sequence[_Code], names: Sequence[str], choice: Choice | None) -> dict[str, Any]:
+    """Return what the loader shows of a function beyond what it shows of any function."""
+    specialization = codes[0].specialization
+    variants = {number: Variant(code.values, (), choice) for number, code in enumerate(codes)}
     triton = {
         "num_warps": specialization.num_warps,
         "num_ctas": specialization.num_ctas,
@@ -430,15 +348,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
         "constexprs": dict(specialization.constexprs),
         "tuples": dict(specialization.tuples),
         "version": specialization.triton_version,
-        "variants": list(dict.fromkeys(code.name for code in entry.codes)),
+        "variants": list(dict.fromkeys(names)),
     }
-    return {
-        **record,
-        "arguments": [
-            {**argument, **({"nullable": True} if argument["name"] in nullable else {})}
-            for argument in record["arguments"]
-        ],
-        "kernel": specialization.kernel.as_dict(),
-        "triton": triton,
-        **({"tune": describe_choices(variants)} if entry.choice else {}),
-    }
+    tune = {"tune": describe_choices(variants)} if choice else {}
+    return {"kernel": specialization.kernel.as_dict(), "triton": triton, **tune}

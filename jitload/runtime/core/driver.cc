@@ -126,18 +126,19 @@ int jitload_select_image(const jitload_driver* driver, const jitload_kernel* ker
   const int capability = jitload_capability(driver, device);
   const int best = jitload_best_image(kernel, capability);
   if (best >= 0) return best;
-  char names[256] = "";
-  size_t used = (size_t)snprintf(names, sizeof names, "%s", module->has_cpu ? "cpu, " : "");
-  for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
+  char names[256] = ""; /* each with ", " at its end */
+  if (module->has_cpu) strcpy(names, "cpu, ");
+  for (int i = 0; i < module->image_count; ++i) {
     const jitload_image* image = &module->images[i];
-    if (image->group != kernel->group) continue;
     const char suffix[2] = {(char)image->suffix, 0};
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s_%d%s", i ? ", " : "",
-                             image->is_ptx ? "compute" : "sm", (int)image->capability, suffix);
+    char name[32];
+    snprintf(name, sizeof name, "%s_%d%s, ", image->is_ptx ? "compute" : "sm", (int)image->capability, suffix);
+    const int is_own = image->group == kernel->group || kernel->variant_count != 0;
+    if (is_own && strstr(names, name) == NULL) strncat(names, name, sizeof names - strlen(names) - 1);
   }
   jitload_fail("RuntimeError",
-               "%s(): this library has %s; this GPU, cuda:%d, is sm_%d: build it with arch=\"sm_%d\"",
-               kernel->name, names, (int)device, capability, capability);
+               "%s(): this library has %.*s; this GPU, cuda:%d, is sm_%d: build it with arch=\"sm_%d\"",
+               kernel->name, (int)strlen(names) - 2, names, (int)device, capability, capability);
   return -1;
 }
 

@@ -170,7 +170,7 @@ typedef struct jitload_kernel {
   int32_t max_threads;  /* the most threads of a block on the CPU */
   const char* metadata; /* an exported kernel's types, for tvm-ffi */
   const char* doc;
-  /* With JITLOAD_DISPATCHES: where the variants begin in the module's kernels. All of them have this name. */
+  /* Where the variants of a dispatcher begin in the module's kernels. With JITLOAD_DISPATCHES, all have its name. */
   int32_t first_variant;
   int32_t variant_count;
   const jitload_choice* choice;

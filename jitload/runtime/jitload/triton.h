@@ -42,11 +42,10 @@ typedef struct jitload_triton {
   const jitload_assumption* assumptions;
   const jitload_binding* bindings;
   const jitload_descriptor_spec* descriptors;
-  const jitload_kernel* const* variants;
   int32_t assumption_count;
   int32_t binding_count;
   int32_t descriptor_count; /* also set for a dispatcher */
-  int32_t variant_count;
+  int32_t has_several_archs; /* whether a dispatcher has to look for a variant with code for the device */
   int32_t grid_multiplier[3]; /* blocks per program in each dimension */
   int32_t hidden_pointers;
   int64_t scratch_bytes; /* per program */

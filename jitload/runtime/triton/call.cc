@@ -103,20 +103,20 @@ static int jitload_raise_block_error(const jitload_kernel* kernel, const jitload
 /* Set the error of the variant that matches most closely, under the name of the function that was called. */
 static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitload_kernel* called, const TVMFFIAny* args,
                                                                     const jitload_tensor_descriptor* descriptors) {
-  const jitload_triton* triton = called->triton;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * (size_t)called->param_count + 8);
-  const jitload_kernel* closest = triton->variant_count == 0 ? called : triton->variants[0];
+  const jitload_kernel* variants = &called->module->kernels[called->first_variant];
+  const jitload_kernel* closest = called->variant_count == 0 ? called : variants;
   int32_t best_score = jitload_match_score(closest, args, descriptors, values);
-  for (int32_t i = 1; i < triton->variant_count; ++i) {
-    const int32_t score = jitload_match_score(triton->variants[i], args, descriptors, values);
-    if (score > best_score) best_score = score, closest = triton->variants[i];
+  for (int32_t i = 1; i < called->variant_count; ++i) {
+    const int32_t score = jitload_match_score(&variants[i], args, descriptors, values);
+    if (score > best_score) best_score = score, closest = &variants[i];
   }
   jitload_kernel named = *closest;
   named.name = called->name;
   if (jitload_match_score(closest, args, descriptors, values) < 0) {
     return jitload_raise_argument_error(&named, args, named.argument_count);
   }
-  const char* advice = triton->variant_count == 0 ? "compile it without this assumption, or add a variant without it"
+  const char* advice = called->variant_count == 0 ? "compile it without this assumption, or add a variant without it"
                                                   : "no variant fits, and this one comes closest";
   const jitload_assumption* violated = jitload_find_violation(closest, args, values);
   if (violated != NULL) return jitload_raise_assumption_error(&named, violated, values[violated->param], advice);
@@ -379,11 +379,10 @@ static int jitload_has_code(const jitload_kernel* kernel, const jitload_driver* 
 
 static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                             jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
-  const jitload_triton* triton = kernel->triton;
   const jitload_driver* driver = NULL;
   jitload_cu_device device = 0;
   jitload_slot* slot = NULL;
-  if (kernel->module->image_count > 1) {
+  if (kernel->triton->has_several_archs) {
     driver = jitload_get_driver(kernel->name);
     if (driver == NULL) return -1;
     device = jitload_find_device(driver, kernel, args);
@@ -392,8 +391,9 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
   const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args) : 0;
   if (first < 0) return -1;
   int has_code = driver == NULL;
-  for (int32_t i = 0; i < triton->variant_count; ++i) {
-    const jitload_kernel* variant = triton->variants[(first + i) % triton->variant_count];
+  const jitload_kernel* variants = &kernel->module->kernels[kernel->first_variant];
+  for (int32_t i = 0; i < kernel->variant_count; ++i) {
+    const jitload_kernel* variant = &variants[(first + i) % kernel->variant_count];
     if (driver != NULL && !jitload_has_code(variant, driver, device)) continue;
     has_code = 1;
     const int status = jitload_try_variant(variant, config, args, descriptors, stream_source);
@@ -433,7 +433,7 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
     }
     args = copies;
   }
-  if (triton->variant_count != 0) return jitload_dispatch(kernel, config, args, descriptors, stream_source);
+  if (kernel->variant_count != 0) return jitload_dispatch(kernel, config, args, descriptors, stream_source);
   const int status = jitload_try_variant(kernel, config, args, descriptors, stream_source);
   if (JITLOAD_LIKELY(status <= 0)) return status;
   return jitload_raise_no_variant(kernel, args, descriptors);
