@@ -142,7 +142,8 @@ def test_the_systems_headers_are_not_the_users_own(tmp_path):
     system_dir = tmp_path / "usr" / "include"
     system_dir.mkdir(parents=True)
     (system_dir / "stdint.h").write_text("#error not for device code\n")
-    text = '#include "stdint.h"\n__global__ void k(int64_t n) {}'
+    (system_dir / "users.h").write_text("#include <stdint.h>\ntypedef int64_t users;\n")
+    text = '#include "stdint.h"\n#include <users.h>\n__global__ void k(users n) {}'
     assert compile_text(text, extra_include_paths=[system_dir]).kernels
 
 

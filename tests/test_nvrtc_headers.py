@@ -211,12 +211,6 @@ def test_last_cases_are_those_of_the_hosts_library(kit_dirs):
     assert done.returncode == 0, done.stderr
 
 
-def test_mangled_types_are_those_of_linux(kit_dirs):
-    """A kernel's symbol says `l` and `m`, long and unsigned long, as nvcc's does."""
-    source = "#include <cstdint>\n__global__ void wide(int64_t* x, uint64_t y, std::size_t n) { x[n] = y; }"
-    assert b"_Z4widePlmm\0" in compile_source(source, *kit_dirs).cubin
-
-
 def test_cuda_h_gives_tensor_maps(kit_dirs):
     """A CUtensorMap parameter has the size and the alignment of the kit's CUDA."""
     source = """#include <cuda.h>
@@ -263,14 +257,6 @@ def test_a_correction_without_the_header_that_it_corrects(kit_dirs):
     assert caught.value.hint.startswith("NVRTC has no 'cuda/std/cfloat': ")
 
 
-def test_shims_come_before_the_users_include_paths(kit_dirs, tmp_path):
-    """A system directory among the user's include paths hides no shim, and its other headers are found."""
-    (tmp_path / "stdint.h").write_text("#error not for device code\n")
-    (tmp_path / "users.h").write_text("#include <stdint.h>\ntypedef int64_t users;\n")
-    answer = compile_source("#include <cstdint>\n#include <users.h>\n__device__ users x;", tmp_path, *kit_dirs)
-    assert (answer.cubin != b"", answer.log) == (True, "")
-
-
 def test_no_header_in_memory_hides_one_of_the_kit(kit_dirs):
     """NVRTC would prefer it to the file that a header of the kit means, which lies beside that header."""
     names = {name for name, text in headers_in_memory(kit_dirs) if "<./" not in text}
@@ -279,12 +265,6 @@ def test_no_header_in_memory_hides_one_of_the_kit(kit_dirs):
     for name, folder in hidden:
         for path in filter(Path.is_file, Path(folder).iterdir()):
             assert not re.search(rf'include\s*"{name}"', path.read_text(errors="replace")), path
-
-
-@pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
-def test_every_way_to_nvrtc_has_the_headers(compile_source):
-    text = "#include <vector>\n#include <cstdio>\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
-    assert compile_source(text + '__global__ void k(int64_t* x) { std::printf("%ld", *x); }', arch="sm_90")
 
 
 C_HEADERS = """
