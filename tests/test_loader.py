@@ -188,17 +188,6 @@ def test_a_function_tells_of_its_kernel(module):
     assert [(p.name, p.offset, p.size) for p in kernel_facts.parameters] == [("x", 0, 8), ("y", 8, 8), ("n", 16, 4)]
 
 
-def test_a_function_has_no_call_of_its_own():
-    assert "__call__" not in vars(TypedFunction)
-    assert TypedFunction.__call__ is tvm_ffi.Function.__call__
-
-
-def test_the_same_configuration_is_the_same_function(module):
-    assert module.add[1, 32] is module.add[1, 32]
-    assert module.add is module.add
-    assert hash(module.add) == hash(module.add)
-
-
 def test_a_function_of_several_modules_stays_its_own():
     modules = [load(kernel(f"k{number}"), "same") for number in range(3)]
     del modules[1]
