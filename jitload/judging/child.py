@@ -97,7 +97,7 @@ class _Process:
         self._shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
         self._arguments = self._shared[: setup.results[0].start]
         self._device = open_device(setup.device, ExitStack(), flushes_l2=setup.flush_l2)
-        self._arenas = torch.empty(2, len(self._arguments), dtype=torch.uint8, device=setup.device)
+        self._arenas = [torch.empty_like(self._arguments, device=setup.device) for _ in range(2)]
         return {}
 
     def load(self) -> dict[str, Any]:
@@ -115,9 +115,10 @@ class _Process:
         if replaced := [f"{o}.{n}" for (o, n), value in self._originals.items() if now.get((o, n)) is not value]:
             raise Rejected("cheat", f"it replaces {', '.join(replaced[:5])}")
 
-    def prepare(self, starts: tuple[int, ...], arena_number: int) -> dict[str, Any]:
-        """Receive the inputs of the next call."""
-        self._arena = self._arenas[arena_number]
+    def prepare(self, starts: tuple[int, ...]) -> dict[str, Any]:
+        """Receive the inputs of the next call, in other memory than those of the last one."""
+        self._arenas.reverse()
+        self._arena = self._arenas[0]
         self._args = self._setup.arguments_in(self._arena, starts)
         self._inputs = self._device.receive(self._arguments, self._arena)
         return {}

@@ -14,11 +14,12 @@ from torch.utils._pytree import tree_leaves
 from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
 from jitload.judging.child import import_file, operators_of
 from jitload.judging.devices import HOST, Host
-from jitload.judging.records import ALIGNMENT, GUARD, Rejected, Setup, TensorSpec, bytes_of, kind_of
+from jitload.judging.records import GUARD, Rejected, Setup, TensorSpec, bytes_of, kind_of
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
 from jitload.request.arguments import read_functions
 
+_PLACES = GUARD, GUARD + GUARD // 2  # where a tensor begins in its slot: few, so that addresses come again
 _NOISE = 1 << 16  # bytes of random data, which are repeated
 _LOOSE = 0.01  # the relative and the absolute difference that KernelBench allows
 _LONGEST_DELAY_MS = 200
@@ -113,22 +114,17 @@ class Problem:
             return False
         return all(map(agrees, results, expected, self._tolerances))
 
-    def starts(self) -> tuple[int, ...]:
-        """Return random places for the tensors among the arguments."""
-        places = range(GUARD, 2 * GUARD, ALIGNMENT)
-        specs = self.setup.arguments
-        return tuple(s.start + secrets.choice(places) if isinstance(s, TensorSpec) else 0 for s in specs)
-
     def _places(self, starts: tuple[int, ...]) -> Iterator[tuple[int, TensorSpec, slice]]:
         """Yield the positions of the tensors among the arguments, and where they lie in the shared memory."""
         for number, (spec, start) in enumerate(zip(self.setup.arguments, starts, strict=True)):
             if isinstance(spec, TensorSpec):
                 yield number, spec, slice(start, start + spec.size)
 
-    def new_case(self, shared: Any, starts: tuple[int, ...], device: Host) -> Case:
+    def new_case(self, shared: Any, device: Host) -> Case:
         """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
-        args = self._new_args()
-        if _specs(args, ())[0] != self.setup.arguments:
+        args, specs = self._new_args(), self.setup.arguments
+        starts = tuple(s.start + secrets.choice(_PLACES) if isinstance(s, TensorSpec) else 0 for s in specs)
+        if _specs(args, ())[0] != specs:
             raise JitLoadError("inputs= must always return the same shapes and numbers")
         noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
         shared.copy_(noise.repeat(shared.numel() // _NOISE + 1)[: shared.numel()])
