@@ -98,8 +98,8 @@ def test_texts_are_as_free_as_files():
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path):
     file = tmp_path / "latin.cu"
-    file.write_bytes(b"// gr\xf6sser\n" + ADD.encode())
-    with pytest.raises(jitload.JitLoadError, match=r"latin\.cu is not UTF-8 \(byte 5\), .*\.o and \.cubin"):
+    file.write_bytes(b'#define NAME "gr\xf6sser"\n' + ADD.encode())
+    with pytest.raises(jitload.JitLoadError, match=r"latin\.cu is not UTF-8 \(byte 16\), .*\.o and \.cubin"):
         jitload.load("m", sources=[file], arch=ARCH)
 
 

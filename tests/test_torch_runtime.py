@@ -33,7 +33,6 @@ std::vector<torch::Tensor> many(std::vector<torch::Tensor> xs, std::optional<tor
   if (o) xs.push_back(*o);
   return xs;
 }
-std::map<std::string, torch::Tensor> named(torch::Tensor x) { return {{"a", x}, {"b", x + 1}}; }
 void fail(torch::Tensor a) { TORCH_CHECK(false, "no ", a.sizes()); }
 void fail_in_operator(torch::Tensor a) { torch::matmul(a, torch::ones({7, 7})); }
 bool catch_operator(torch::Tensor a) {
@@ -195,7 +194,6 @@ CALLS: dict[str, Callable[[ModuleType, Any], Any]] = {
     "same": lambda m, x: m.same(x),
     "items": lambda m, x: m.parts(x),
     "lists": lambda m, x: m.many([x, x], x),
-    "dicts": lambda m, x: m.named(x),
     "checks": lambda m, x: ignore_errors(m.fail, x),
     "errors of operators": lambda m, x: ignore_errors(m.fail_in_operator, x),
     "caught errors": lambda m, x: m.catch_operator(x),

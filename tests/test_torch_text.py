@@ -40,7 +40,7 @@ torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std
   if (a == 11) { torch::Tensor u; u.data_ptr<float>(); }
   if (a == 12) { torch::Tensor u; return u + x; }
   if (a == 13) torch::matmul(x, x);
-  if (a == 14) TORCH_CHECK_NOT_IMPLEMENTED(false, x.options());
+  if (a == 14) TORCH_CHECK_NOT_IMPLEMENTED(false, x.layout());
   if (a == 15) TORCH_CHECK_EQ(n, 4);
   if (a == 16) TORCH_CHECK(false, "wrong: ", x.sum(1));
   return x;
@@ -152,8 +152,7 @@ def bound() -> ModuleType:
          "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"),
         ((torch.ones(2, 3), 4, 13), RuntimeError, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
         ((torch.ones(2, 3), 4, 14), NotImplementedError,
-         "TensorOptions(dtype=float, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false "
-         "(default), memory_format=(nullopt))"),
+         "Strided"),
         ((torch.ones(2, 3), 5, 15), RuntimeError, "[checks.cpp:21] Check failed: n == 4 (5 vs. 4). \n"),
         ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ CPUFloatType{2} ]"),
     ],

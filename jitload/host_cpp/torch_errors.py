@@ -68,10 +68,11 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
         # A suggestion may be any name of torch's.
         message = _BRACED_VALUE.sub("", line.partition("error")[2].partition("did you mean")[0])
         macro = _MACRO_OF_TORCH.search(message)
-        is_of_torch = macro or _OF_TORCH.search(message) or any(map(is_declared, undeclared.findall(message)))
+        header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
+        is_of_torch = bool(macro or _OF_TORCH.search(message) or (header and read_header(header[0])))
+        is_of_torch = is_of_torch or any(map(is_declared, undeclared.findall(message)))
         if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not is_of_torch:
             continue
-        header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
         quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
         name, *owners = [found[0]] if (found := macro or header) else [*quoted, "?"]
         if owners and "is not a member of" in message:

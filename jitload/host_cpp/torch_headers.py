@@ -20,8 +20,8 @@ from jitload.toolchain.private_files import make_private_dir
 # For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {
     "tensor.h": "ATen/ATen.h ATen/Context.h ATen/DeviceGuard.h ATen/Functions.h ATen/NativeFunctions.h "
-    "ATen/NumericUtils.h ATen/OpMathType.h ATen/Tensor.h ATen/TensorUtils.h ATen/ceil_div.h "
-    "ATen/core/Tensor.h ATen/core/TensorAccessor.h torch/serialize/tensor.h c10/core/Stream.h "
+    "ATen/NumericUtils.h ATen/OpMathType.h ATen/Scalar.h ATen/ScalarType.h ATen/Tensor.h ATen/TensorOptions.h "
+    "ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h torch/serialize/tensor.h c10/core/Stream.h "
     "c10/core/Device.h c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h "
     "c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h c10/util/Half.h "
@@ -29,8 +29,9 @@ FORWARDED = {
     "pybind.h": "pybind11/pybind11.h pybind11/pytypes.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h "
     "torch/python.h torch/torch.h",  # in torch's build, torch/torch.h has PYBIND11_MODULE, too
     "library.h": "torch/library.h torch/script.h",
+    "tensor_utils.h": "ATen/TensorUtils.h",
     "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDADevice.h "
-    "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/cudnn/Handle.h "
+    "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h "
     "c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
     "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
 }

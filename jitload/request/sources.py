@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from jitload.cpptext.lexer import strip_comments
 from jitload.errors import JitLoadError
 from jitload.request.arguments import (
     PathLike,
@@ -119,9 +120,16 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
 
 
 def read_source_file(path: PathLike) -> str:
-    """Return the text of a UTF-8 source file, without a byte order mark."""
+    """Return the text of a UTF-8 source file, without a byte order mark. Its comments may be in another encoding."""
     try:
-        return check_text(normalize_newlines(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
+        data = Path(path).read_bytes()
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            if not strip_comments(data.decode("latin-1")).isascii():
+                raise
+            text = data.decode("utf-8-sig", errors="replace")
+        return check_text(normalize_newlines(text), os.fspath(path))
     except UnicodeDecodeError as error:
         raise JitLoadError(
             f"{os.fspath(path)} is not UTF-8 (byte {error.start}), so it cannot be a source; "

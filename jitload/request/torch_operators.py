@@ -32,6 +32,8 @@ COPIED = (
 # The headers in which `torch/extension.h` declares names of the namespaces torch, at and c10.
 _DECLARING = ("c10/*/*.h", "ATen/*.h", "ATen/core/*.h", "torch/csrc/autograd/*.h", "torch/csrc/api/include/**/*.h")
 _CALL = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
+_UNQUALIFIED_CALL = re.compile(r"(?<![\w:.>])([a-z_]\w*)\s*\(")
+_USING_TORCH = re.compile(r"\busing\s+namespace\s+(?:torch|at)\s*;")
 _CALL_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
 _FUNCTION = re.compile(
     r"^// aten::(?P<schema>.+)\ninline (?P<result>[^()]+?) ?(?P<owner>Tensor::)?(?P<name>\w+)\((?P<parameters>.*)\)"
@@ -101,7 +103,8 @@ class Declarations(NamedTuple):
 def operator_declarations(text: str) -> Declarations:
     """Return declarations of the ATen operators that a text calls."""
     parts = {*_CALL_IN_PART.findall(text)}
-    names = sorted({*_CALL.findall(text), *(f"{part}_{name}" for part, name in parts)})
+    unqualified = _UNQUALIFIED_CALL.findall(text) if _USING_TORCH.search(text) else []
+    names = sorted({*_CALL.findall(text), *unqualified, *(f"{part}_{name}" for part, name in parts)})
     if not names:
         return Declarations([], [], set())
     methods = [line for name in names if name not in _OWN_METHODS for line in _method_declarations(name)]

@@ -44,7 +44,7 @@ NVCC_FLAGS = (  # noqa: SIM905  a list of words
 # Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
 # other words that torch's headers make known.
 _SAME_NAMES = (
-    "array atomic chrono complex condition_variable deque exception filesystem initializer_list list map ostream "
+    "array chrono complex condition_variable deque exception filesystem initializer_list list map ostream "
     "queue set span stack string_view thread unordered_map unordered_set variant vector"
 )
 
@@ -76,7 +76,8 @@ _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | _table(
     "mutex lock_guard unique_lock once_flag call_once scoped_lock recursive_mutex; fstream: ofstream ifstream; "
     "random: mt19937 normal_distribution uniform_real_distribution uniform_int_distribution random_device; cstring: "
     "memcpy memset strcmp memcmp memmove strlen; cstdlib: getenv malloc free abort rand srand calloc; cstdio: printf "
-    "snprintf; exception: exception exception_ptr current_exception rethrow_exception; bit: bit_cast"
+    "snprintf; atomic: atomic atomic_thread_fence memory_order_release memory_order_acquire memory_order_relaxed; "
+    "exception: exception exception_ptr current_exception rethrow_exception; bit: bit_cast"
 )
 _ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic THCAtomics CUDAApplyUtils"
 _WORD_HEADERS = _table(
@@ -86,16 +87,18 @@ _WORD_HEADERS = _table(
     "ceilf erff log1pf fmax fmin fmod atan atan2 acos asin tan sinh cosh exp2 log2 log10 log1p expm1 round trunc "
     "hypot cbrt erf erfc sinf cosf tanf atan2f fmodf truncf exp2f log2f copysign copysignf lround lrint rint fma "
     "isfinite signbit lgamma tgamma M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr sprintf stdout "
-    "fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; cstdlib: malloc free exit abort "
+    "fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; stdlib.h: malloc free exit abort "
     "getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: assert; exception: Error "
-    "what_without_backtrace value_error type_error index_error; string: str; cfloat: FLT_MAX FLT_MIN FLT_EPSILON "
-    "DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; "
+    "what_without_backtrace value_error type_error index_error; string: str DeviceTypeName TensorArg; "
+    "cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX LONG_MAX "
+    "CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; "
     f"cuda_fp16.h: half half2 __half __half2 __float2half __half2float __half_raw {_ATOMIC}; cuda_bf16.h: "
     f"__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 {_ATOMIC}"
 )
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
 _UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")
+_PYTHON_HEADER = re.compile(r"include\s*[<\"](?:Python|pybind11/|torch/(?:extension|python|torch|csrc/utils/py)).*\.h")
 _PLAIN_NAME = re.compile(r"size_t|ptrdiff_t|nullptr_t|u?int\w+_t")
 _PLAIN_INCLUDE = re.compile(
     r"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
@@ -105,7 +108,8 @@ _PLAIN_INCLUDE = re.compile(
 _LIBRARY_HEADERS = {"cublas": "cublas_v2", "cublasLt": "cublasLt", "cusparse": "cusparse", "cusolver": "cusolverDn"}
 # Headers that torch's common headers include and the light ones do not, each with a pattern for the texts that need it.
 _COMMON_HEADERS = (
-    ("torch/library.h", re.compile(r"\bTORCH_LIBRARY")),
+    ("torch/library.h", re.compile(r"\bTORCH_LIBRARY|\bRegisterOperators\b")),
+    ("ATen/TensorUtils.h", re.compile(r"\bTensorArg\b")),
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
     ("c10/util/irange.h", re.compile(r"\birange\b")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
@@ -179,6 +183,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     """Return the `#include` lines and declarations for the names in a text."""
     operators = operator_declarations(text)
     headers = {*_standard_headers(text, is_cuda=is_cuda), *operators.headers}
+    if "cmath" in headers and (implicit or _PYTHON_HEADER.search(text)):
+        headers.add("math.h")  # which Python.h includes: `sqrt(x)` of a float is then a float
     lines = [f"#include <{header}>" for header in sorted(headers)]
     lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
     lines += _macro("JITLOAD_TORCH_METHODS", operators.methods)

@@ -8,8 +8,8 @@
 /// call: forward(rand(40), scale=None) !! TypeError: forward(): incompatible function arguments.
 /// call: forward(rand(40), 1.0, 2.0) !! TypeError: forward(): incompatible function arguments.
 /// call: sizes(rand(4, 5)) -> ([4, 5], 20, True)
-/// call: kinds([1, 2], {"a": 1}, (1, "x")) -> 4
-/// call: kinds([1, 2], {"a": "b"}, (1, "x")) !! TypeError: kinds(): incompatible function arguments.
+/// call: kinds([1, 2], ["a"], (1, "x")) -> 4
+/// call: kinds([1, 2], [1], (1, "x")) !! TypeError: kinds(): incompatible function arguments.
 #include <torch/extension.h>
 #include <map>
 #include <string>
@@ -30,7 +30,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("inference", [](const torch::Tensor& x) { torch::NoGradGuard no_grad; return scaled(x, 1.f); });
   m.def("Version", []() -> std::string { return "1.2"; });
   m.def("sizes", [](torch::Tensor x) { return std::make_tuple(x.sizes().vec(), x.numel(), x.is_contiguous()); });
-  m.def("kinds", [](std::vector<int> a, std::map<std::string, int> b, std::tuple<int, std::string> c) {
+  m.def("kinds", [](std::vector<int> a, std::vector<std::string> b, std::tuple<int, std::string> c) {
     return (int)a.size() + (int)b.size() + (int)std::get<1>(c).size(); });
 }
 //// autograd_pair

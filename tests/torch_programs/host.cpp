@@ -340,7 +340,7 @@ std::vector<float> to_values(torch::Tensor x) {
 }
 //// class_with_state
 /// call: run(rand(3), 4) -> rand(3) * 4
-/// call: counts([3, 1, 3, 2]) -> {1: 1, 2: 1, 3: 2}
+/// call: counts([3, 1, 3, 2]) -> [1, 1, 2]
 /// call: split(rand(6, 2), [1, 2, 3]) -> list(rand(6, 2).split([1, 2, 3]))
 /// call: split(rand(6, 2), [1, 2]) !!
 #include <torch/extension.h>
@@ -358,10 +358,10 @@ class Repeater {
   int times_;
 };
 torch::Tensor run(torch::Tensor x, int times) { auto repeater = std::make_unique<Repeater>(times); return (*repeater)(x); }
-std::map<int64_t, int64_t> counts(const std::vector<int64_t>& values) {
+std::vector<int64_t> counts(const std::vector<int64_t>& values) {
   std::map<int64_t, int64_t> result;
   for (auto v : values) ++result[v];
-  return result;
+  return {result[1], result[2], result[3]};
 }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("run", &run);
@@ -556,7 +556,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fail", &fail); }
 #include <sstream>
 std::string printed(torch::Tensor x) {
   std::ostringstream stream;
-  stream << "x = " << x << ", " << x.sizes() << ", " << x.options() << std::endl;
+  stream << "x = " << x << ", " << x.sizes() << std::endl;
   return stream.str();
 }
 void refused(torch::Tensor x) { TORCH_CHECK(false, "not this one: ", x); }

@@ -111,20 +111,6 @@ void append(Message& m, const c10::Scalar& value) {
     default: append_all(m, "(", value.real(), ",", value.imaginary(), ")");
   }
 }
-void append(Message& m, const c10::TensorOptions& value) {
-  const auto part = [&](const char* name, const auto& shown, const auto& optional) {
-    append_all(m, name, shown, optional.has_value() ? "" : " (default)");
-  };
-  const auto word = [](bool flag) { return flag ? "true" : "false"; };
-  part("TensorOptions(dtype=", value.dtype(), value.dtype_opt());
-  part(", device=", value.device(), value.device_opt());
-  part(", layout=", value.layout(), value.layout_opt());
-  part(", requires_grad=", word(value.requires_grad()), value.requires_grad_opt());
-  part(", pinned_memory=", word(value.pinned_memory()), value.pinned_memory_opt());
-  append_all(m, ", memory_format=", value.memory_format_opt().has_value() ? "" : "(nullopt)");
-  if (value.memory_format_opt().has_value()) append(m, *value.memory_format_opt());
-  m.append(")");
-}
 
 // ---- failed checks --------------------------------------------------------------------------------------------------
 

@@ -388,7 +388,6 @@ void set_item(const Object& sequence, size_t index, Object item) {
   const auto set = is_instance(sequence.get(), &PyTuple_Type) ? PyTuple_SetItem : PyList_SetItem;
   if (set(sequence.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
 }
-Object dict_of(const Object& pairs) { return call_path("builtins.dict", "", pairs); }
 bool is_none(void* object) { return object == &_Py_NoneStruct; }
 bool is_builtin(void* object, const char* type) {
   Gil gil;
@@ -414,13 +413,6 @@ Object items_of(void* object, bool convert) {
   Gil gil;
   const bool is_set = is_instance(object, &PySet_Type) || is_instance(object, &PyFrozenSet_Type);
   return is_set && convert ? checked(PySequence_List(object)) : borrow(object);
-}
-Object mapping_items(void* object, bool convert) {
-  Gil gil;
-  if (!is_instance(object, &PyDict_Type) && (!convert || PyObject_HasAttrString(object, "items") == 0)) return Object();
-  Object items(PyMapping_Items(object));
-  if (items.get() == nullptr) PyErr_Clear();
-  return items;
 }
 Object sequence_item(void* object, size_t index) {
   Gil gil;

@@ -34,7 +34,6 @@ inline void append(Message& m, c10::MemoryFormat value) {
   static const char* const names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
   m.append(names[static_cast<int>(value)]);
 }
-void append(Message& m, const c10::TensorOptions& value);
 template <class T>
 void append_items(Message& m, c10::ArrayRef<T> values, const char* separator) {
   const char* before = "";
@@ -114,7 +113,6 @@ void warn_with(const char* file, int line, const Parts&... parts) { warn(file, l
 #define TORCH_CHECK_VALUE(condition, ...) TORCH_CHECK_WITH(ValueError, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_TYPE(condition, ...) TORCH_CHECK_WITH(TypeError, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_NOT_IMPLEMENTED(condition, ...) TORCH_CHECK_WITH(NotImplementedError, condition, ##__VA_ARGS__)
-#define TORCH_CHECK_LINALG(condition, ...) TORCH_CHECK_WITH(LinAlgError, condition, ##__VA_ARGS__)
 #define TORCH_INTERNAL_ASSERT(condition, ...)                                                         \
   if (C10_UNLIKELY(!(condition))) {                                                                   \
     ::jitload_torch::fail_assert(#condition, __FILE__, __LINE__, ##__VA_ARGS__);                      \
@@ -172,13 +170,18 @@ std::string str(const Parts&... parts) {
   return std::string(text.text(), text.size());
 }
 inline std::string Device::str() const { return c10::str(*this); }
+inline std::string DeviceTypeName(DeviceType type, bool lower_case = false) {
+  std::string name = device_name(type);
+  if (!lower_case) for (char& letter : name) letter = static_cast<char>(letter - 'a' + 'A');
+  return name;
+}
 #endif
 #if defined(_GLIBCXX_OSTREAM)
 #define X(T)                                                              \
   inline std::ostream& operator<<(std::ostream& stream, const T& value) { \
     return stream << jitload_torch::Text(value).text();                   \
   }
-X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(MemoryFormat) X(TensorOptions)
+X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(MemoryFormat)
 #undef X
 #define X(T) \
   inline std::ostream& operator<<(std::ostream& stream, T value) { return stream << static_cast<float>(value); }

@@ -184,34 +184,6 @@ struct Caster<std::pair<A, B>> : TupleCaster<std::pair<A, B>, IndicesOf<2>, A, B
 template <class... T>
 struct Caster<std::tuple<T...>> : TupleCaster<std::tuple<T...>, IndicesOf<sizeof...(T)>, T...> {};
 #endif
-#if defined(_STL_MAP_H) || defined(_UNORDERED_MAP_H)
-template <class M>
-struct MapCaster {
-  using Key = typename M::key_type;
-  using Item = typename M::mapped_type;
-  static Object to_python(const M& values) { return dict_of(list_of(values)); }
-  static bool load(void* object, bool convert, M* values) {
-    const Object items = mapping_items(object, convert);
-    values->clear();
-    return items.get() != nullptr && load_each<std::pair<Key, Item>>(items.get(), convert, [&](auto&& pair) {
-      values->insert(static_cast<std::pair<Key, Item>&&>(pair));
-    });
-  }
-  static void describe(Message& m, bool is_result) {
-    describe_held<Key>(m, is_result ? "dict[" : "collections.abc.Mapping[", ", ", is_result);
-    describe_held<Item>(m, "", "]", is_result);
-  }
-};
-#endif
-#if defined(_STL_MAP_H)
-template <class K, class V, class... Rest>
-struct Caster<std::map<K, V, Rest...>> : MapCaster<std::map<K, V, Rest...>> {};
-#endif
-#if defined(_UNORDERED_MAP_H)
-template <class K, class V, class... Rest>
-struct Caster<std::unordered_map<K, V, Rest...>> : MapCaster<std::unordered_map<K, V, Rest...>> {};
-#endif
-
 template <class... A>
 Object call_path(const char* path, const char* keywords, const A&... arguments) {
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};

@@ -30,13 +30,13 @@ namespace c10 {
   X(CPU, 0, "cpu") X(CUDA, 1, "cuda") X(HIP, 6, "hip") X(XPU, 12, "xpu") X(MPS, 13, "mps") X(Meta, 14, "meta") \
   X(PrivateUse1, 20, "privateuseone")
 #define X(name, number, text) name = number,
-enum class DeviceType : int8_t { JITLOAD_TORCH_DEVICES_(X) };
+enum class DeviceType : int8_t { JITLOAD_TORCH_DEVICES_(X) COMPILE_TIME_MAX_DEVICE_TYPES };
 #undef X
 constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA, kMeta = DeviceType::Meta;
 using DeviceIndex = int8_t;
 
-inline const char* device_name(DeviceType type) {
-#define X(name, number, text) type == DeviceType::name ? text:
+inline const char* device_name(DeviceType type, bool is_lower = true) {
+#define X(name, number, text) type == DeviceType::name ? (is_lower ? text : #name):
   return JITLOAD_TORCH_DEVICES_(X) "privateuseone";
 #undef X
 }
@@ -349,4 +349,5 @@ using opmath_type = typename OpMathType<T>::type;
 namespace torch {
 using namespace at;
 using Dtype = at::ScalarType;
+constexpr Dtype kU8 = kByte, kI8 = kChar, kI16 = kShort, kI32 = kInt, kI64 = kLong, kF16 = kHalf, kF32 = kFloat, kF64 = kDouble;
 }  // namespace torch

@@ -31,10 +31,6 @@
 #define TORCH_CUDASPARSE_CHECK(...)                                                                                   \
   JITLOAD_TORCH_LIBRARY_CHECK_(cusparseStatus_t, (__VA_ARGS__), "CUDA error: ",                                      \
                                cusparseGetErrorString(jitload_status_), " when calling `" #__VA_ARGS__ "`")
-#define AT_CUDNN_CHECK(...)                                                                                           \
-  JITLOAD_TORCH_LIBRARY_CHECK_(cudnnStatus_t, (__VA_ARGS__), "cuDNN error: ", cudnnGetErrorString(jitload_status_),  \
-                               jitload_status_ == CUDNN_STATUS_NOT_SUPPORTED                                         \
-                                   ? ". This error may appear if you passed in a non-contiguous input." : "")
 
 /* Handles of cuBLAS and other libraries, declared as in their own headers, which the text may include before or after
  * this header. */
@@ -42,7 +38,6 @@ typedef struct cublasContext* cublasHandle_t;
 typedef struct cublasLtContext* cublasLtHandle_t;
 typedef struct cusparseContext* cusparseHandle_t;
 typedef struct cusolverDnContext* cusolverDnHandle_t;
-typedef struct cudnnContext* cudnnHandle_t;
 
 namespace c10 { constexpr size_t hardware_destructive_interference_size = 64; } /* a name in the copy of CUDAEvent.h */
 namespace c10::impl {
@@ -211,11 +206,8 @@ inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>
 T ATenCeilDiv(T a, T b) { return ceil_div(a, b); }
-}  // namespace at::cuda
-namespace at::native {
-X(cudnnHandle_t, getCudnnHandle, "_ZN2at6native14getCudnnHandleEv")
 #undef X
-}  // namespace at::native
+}  // namespace at::cuda
 
 namespace torch::cuda {
 using at::cuda::is_available, c10::cuda::CUDAStream, c10::cuda::device_count, c10::cuda::getCurrentCUDAStream,

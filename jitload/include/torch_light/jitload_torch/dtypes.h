@@ -190,15 +190,18 @@ constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kI
                      kFloat32 = kFloat, kFloat64 = kDouble, kComplexFloat32 = kComplexHalf,
                      kComplexFloat64 = kComplexFloat, kComplexFloat128 = kComplexDouble;
 
+template <ScalarType N>
+struct ScalarTypeConstant {
+  static constexpr ScalarType value = N;
+  constexpr operator ScalarType() const { return N; }
+};
 template <class T>
 struct CppTypeToScalarType;
 template <ScalarType N>
 struct ScalarTypeToCPPType;
 #define X(T, name, ...)                                                                        \
   template <>                                                                                  \
-  struct CppTypeToScalarType<T> {                                                              \
-    static constexpr ScalarType value = ScalarType::name;                                      \
-  };                                                                                           \
+  struct CppTypeToScalarType<T> : ScalarTypeConstant<ScalarType::name> {};                     \
   template <>                                                                                  \
   struct ScalarTypeToCPPType<ScalarType::name> {                                               \
     using type = T;                                                                            \
@@ -249,9 +252,6 @@ inline ScalarType typeMetaToScalarType(TypeMeta type) { return type.toScalarType
 
 }  // namespace c10
 
-namespace caffe2 {
-using c10::TypeMeta;
-}
 /* The names in the copies of torch's headers. */
 namespace torch::headeronly {
 using namespace c10;

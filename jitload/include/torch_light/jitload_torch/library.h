@@ -119,11 +119,7 @@ inline const char* key_name(c10::DispatchKey key) {
 #undef X
   return names[static_cast<int>(key)];
 }
-inline const char* key_name(c10::DeviceType type) {
-#define X(name, number, text) type == c10::DeviceType::name ? #name:
-  return JITLOAD_TORCH_DEVICES_(X) "Undefined";
-#undef X
-}
+inline const char* key_name(c10::DeviceType type) { return c10::device_name(type, false); }
 
 template <class F>
 struct KeyedFunction { /* the result of torch::dispatch */
@@ -176,6 +172,16 @@ class Library {
   const char* file_;
   int line_;
   void* library_; /* never freed, so that its operators stay */
+};
+struct RegisterOperators { /* the older form of TORCH_LIBRARY_FRAGMENT */
+  RegisterOperators() = default;
+  template <class F>
+  RegisterOperators(const std::string& schema, F function) { op(schema, function); }
+  template <class F>
+  RegisterOperators& op(const std::string& schema, F function) {
+    Library("FRAGMENT", schema.substr(0, schema.find("::")).c_str(), "", __FILE__, __LINE__).def(schema.c_str(), function);
+    return *this;
+  }
 };
 
 }  // namespace torch

@@ -223,6 +223,8 @@ struct Caster<pybind11::none> : Caster<pybind11::object> {};
 namespace pybind11 {
 inline namespace literals { constexpr arg operator""_a(const char* name, size_t) { return arg(name); } }
 
+template <class... A, class R>
+constexpr auto overload_cast(R (*function)(A...)) { return function; }
 using gil_scoped_release = jitload_torch::GilRelease;
 using gil_scoped_acquire = jitload_torch::Gil;
 template <class... Guards> struct call_guard {};
@@ -275,10 +277,6 @@ jitload_torch::Record wrap_pybind_function(const F& function, jitload_torch::Gil
   record.is_torch_wrapped = true;
   record.gil = gil;
   return record;
-}
-template <class F>
-jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
-  return wrap_pybind_function(function, jitload_torch::GilPolicy::released);
 }
 }  // namespace torch
 

@@ -122,7 +122,6 @@ struct GilRelease {
 /* Objects of Python. */
 Object none();
 Object borrow(void* object);
-Object dict_of(const Object& pairs);
 Object python_list(size_t size);
 Object python_tuple(size_t size);
 void set_item(const Object& sequence, size_t index, Object item); /* of a list or tuple that is new */
@@ -132,7 +131,6 @@ bool sequence_size(void* object, size_t* size);   /* false for an object of anot
 Object sequence_item(void* object, size_t index);
 Object items_of(void* object, bool convert); /* a list of a set's items if `convert`, or the object itself */
 bool is_int_list(void* object, size_t size); /* what torch takes for an IntArrayRef: a list or tuple of ints and tensors */
-Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);

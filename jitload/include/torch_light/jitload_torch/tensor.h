@@ -327,11 +327,11 @@ inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, cons
   return detail::tensor_over(data, sizes, strides.data(), options, nullptr, nullptr);
 }
 template <class F, class = decltype(jitload_torch::value_of<F&>()(jitload_torch::value_of<void*>()))>
-Tensor from_blob(void* data, IntArrayRef sizes, const F& deleter, const TensorOptions& options = {}) {
+Tensor from_blob(void* data, IntArrayRef sizes, F deleter, const TensorOptions& options = {}) {
   return detail::tensor_over(data, sizes, nullptr, options, &detail::release_with<F>, new F(deleter));
 }
 template <class F, class = decltype(jitload_torch::value_of<F&>()(jitload_torch::value_of<void*>()))>
-Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const F& deleter, const TensorOptions& options = {}) {
+Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, F deleter, const TensorOptions& options = {}) {
   return detail::tensor_over(data, sizes, strides.data(), options, &detail::release_with<F>, new F(deleter));
 }
 

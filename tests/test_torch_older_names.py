@@ -1,0 +1,137 @@
+"""PyTorch extension sources of libraries: names that torch has for older sources, and the C functions that it declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jitload import cpp_extension
+from jitload.errors import JitLoadError
+
+RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
+SOURCE = """
+#include <torch/extension.h>
+using namespace at;
+double absolute_value(double x) { return abs(x); }
+bool has_overloads(double x) { float y = x; return sizeof(sqrt(y)) == sizeof(float) && isinf(y / 0); }
+Tensor positive_part(Tensor x) { return max(zeros_like(x), x); }
+Tensor add(Tensor a, Tensor b) { return a + b; }
+int64_t add(int64_t a, int64_t b) { return a + b; }
+void release(void*) {}
+Tensor over_memory() {
+  static float values[] = {1, 2};
+  return from_blob(values, {2}, release);
+}
+std::vector<std::string> device_names() { return {DeviceTypeName(kCUDA), at::DeviceTypeName(kCPU, true)}; }
+bool is_last(int64_t type) { return type < static_cast<int64_t>(DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES); }
+bool is_dtype() { return ScalarType(c10::CppTypeToScalarType<float>()) == torch::kF32; }
+void check(Tensor a, Tensor b, int64_t which) {
+  TensorArg first{a, "a", 1}, second{b, "self", 0};
+  CheckedFrom c = "check";
+  if (which == 0) checkAllSameType(c, {first, second});
+  if (which == 1) checkAllSameSize(c, {first, second});
+  if (which == 2) checkSameGPU(c, first, second);
+}
+Tensor times(const Tensor& x, const Tensor& y) { return x * y; }
+static auto registry = torch::RegisterOperators()
+  .op("jitload_older::plus", [](Tensor x, int64_t n) { return x + n; })
+  .op("jitload_older::times(Tensor x, Tensor factor) -> Tensor", &times);
+static auto another = torch::RegisterOperators("jitload_older::twice", [](Tensor x) { return x * 2; });
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("absolute_value", &absolute_value);
+  m.def("has_overloads", &has_overloads);
+  m.def("positive_part", &positive_part);
+  m.def("add", py::overload_cast<Tensor, Tensor>(&add));
+  m.def("add_integers", py::overload_cast<int64_t, int64_t>(&add));
+  m.def("over_memory", &over_memory);
+  m.def("device_names", &device_names);
+  m.def("is_last", &is_last);
+  m.def("is_dtype", &is_dtype);
+  m.def("check", &check);
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def light_headers_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
+
+
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    return cpp_extension.load_inline("older", SOURCE)
+
+
+def test_python_h_declares_the_overloads_of_math_h(module: ModuleType):
+    assert module.absolute_value(-1.5) == 1.5  # `int abs(int)` of C gives 1
+    assert module.has_overloads(2.0)
+
+
+def test_other_headers_of_torch_declare_abs_alone(tmp_path: Path):
+    path = tmp_path / "types.cpp"
+    path.write_text(
+        "#include <torch/types.h>\n"
+        "double f(double x) { float y = abs(x); return y + (sizeof(sqrt(y)) == sizeof(double)); }\n"
+        'TORCH_LIBRARY(jitload_types, m) { m.def("f", &f); }'
+    )
+    cpp_extension.load("types_of_tests", [path], is_python_module=False)
+    assert torch.ops.jitload_types.f(-1.5) == 2.5
+
+
+def test_a_using_directive_declares_operators_that_are_called_by_their_names(module: ModuleType):
+    x = torch.tensor([-1.0, 2.0])
+    assert torch.equal(module.positive_part(x), x.relu())
+    assert torch.equal(module.add(x, x), x + x)
+    assert module.add_integers(2, 3) == 5
+
+
+@pytest.mark.skipif(RELEASE < (2, 11), reason="from_blob with a deleter needs torch 2.11")
+def test_the_deleter_of_memory_may_be_a_function(module: ModuleType):
+    assert module.over_memory().tolist() == [1, 2]
+
+
+def test_names_of_devices_and_constants(module: ModuleType):
+    assert module.device_names() == ["CUDA", "cpu"]
+    assert module.is_last(20)
+    assert module.is_dtype()
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        (0, "Expected tensor for argument #1 'a' to have the same type as tensor for 'self'; but type torch.FloatTensor "
+            "does not equal torch.LongTensor (while checking arguments for check)"),
+        (1, "Expected tensor for argument #1 'a' to have same size as tensor for 'self'; but [2] does not equal [3] (while "
+            "checking arguments for check)"),
+        (2, "Tensor for argument #1 'a' is on CPU, Tensor for 'self' is on CPU, but expected it to be on GPU (while "
+            "checking arguments for check)"),
+    ],
+)  # fmt: skip
+def test_checks_of_arguments_have_torchs_messages(module: ModuleType, which: int, message: str):
+    with pytest.raises(RuntimeError) as caught:
+        module.check(torch.ones(2), torch.ones(3, dtype=torch.int64), which)
+    assert str(caught.value) == message
+    if which < 2:
+        module.check(torch.ones(2), torch.ones(2), which)
+
+
+@pytest.mark.usefixtures("module")
+def test_register_operators_registers_operators():
+    x, operators = torch.tensor([1.0, 2.0]), torch.ops.jitload_older
+    assert torch.equal(operators.plus(x, 3), x + 3)
+    assert torch.equal(operators.times(x, factor=x), x * x)
+    assert torch.equal(operators.twice(x), x * 2)
+
+
+def test_a_comment_may_be_in_another_encoding(tmp_path: Path):
+    path = tmp_path / "latin.cpp"
+    text = b"// gr\xf6sser\n#include <torch/extension.h>\nTORCH_LIBRARY(jitload_latin, m) {}\n"
+    path.write_bytes(text)
+    cpp_extension.load("latin_of_tests", [path], is_python_module=False)
+    path.write_bytes(text + b'const char* name = "gr\xf6sser";')
+    with pytest.raises(JitLoadError, match="is not UTF-8"):
+        cpp_extension.load("latin_of_tests", [path], is_python_module=False)
