@@ -84,10 +84,7 @@ class Tune:
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={each!r}" for name, each in self.values)
-        return (
-            f"Tune(when={self.when!r}, key={self.key!r}, nearest={self.nearest!r}, measure={self.measure!r}, {values})"
-        )
+        return f"Tune({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
     def may_have(self, values: Values) -> bool:
         """Return whether a variant has these values, here or perhaps on another GPU."""

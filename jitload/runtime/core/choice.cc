@@ -46,11 +46,9 @@ void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program
 }
 
 /* Return the table for a device, which is empty if there is none, or NULL with an error. */
-static const jitload_table* jitload_find_table(const jitload_kernel* kernel, jitload_choice_state* state, int32_t device) {
+static const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device) {
   static const jitload_table empty = {"", NULL, 0};
   const jitload_choice* choice = kernel->choice;
-  const jitload_table* table = __atomic_load_n(&state->tables[device], __ATOMIC_ACQUIRE);
-  if (table != NULL) return table;
   char gpu[256] = "cpu";
   if (device != JITLOAD_DEVICES) {
     const jitload_driver* driver = jitload_get_driver(kernel->name);
@@ -61,12 +59,10 @@ static const jitload_table* jitload_find_table(const jitload_kernel* kernel, jit
       return NULL;
     }
   }
-  table = &empty;
   for (int32_t i = 0; i < choice->table_count; ++i) {
-    if (strcmp(choice->tables[i].gpu, gpu) == 0) table = &choice->tables[i];
+    if (strcmp(choice->tables[i].gpu, gpu) == 0) return &choice->tables[i];
   }
-  __atomic_store_n(&state->tables[device], table, __ATOMIC_RELEASE);
-  return table;
+  return &empty;
 }
 
 /* Return the position of the variant for a key, and set how it was chosen. The distance of logarithms is compared as the
@@ -100,12 +96,6 @@ static int32_t jitload_search_tables(const jitload_choice* choice, const jitload
   return best;
 }
 
-static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
-  jitload_kernel named = *kernel;
-  named.expressions = kernel->choice->expressions;
-  return jitload_raise_expression_error(&named, eval);
-}
-
 int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int64_t* chosen) {
   const jitload_choice* choice = kernel->choice;
   int64_t key[JITLOAD_MAX_KEYS];
@@ -116,7 +106,9 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   if (jitload_evaluate(choice->program, &eval, &plan) != JITLOAD_EVAL_OK) {
     /* An argument of another type is left to the variant, which rejects it. */
     if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
-    return jitload_raise_key_error(kernel, &eval);
+    jitload_kernel named = *kernel;
+    named.expressions = choice->expressions;
+    return jitload_raise_expression_error(&named, &eval);
   }
   if (chosen != NULL) memcpy(chosen + 1, key, sizeof *key * (size_t)choice->key_count);
   if (choice->table_count == 0) return 0;
@@ -125,8 +117,6 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   });
   if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name);
   const int32_t device = jitload_find_call_device(kernel, args);
-  const jitload_table* table = jitload_find_table(kernel, state, device);
-  if (table == NULL) return -1;
   const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
   uint64_t hash = 0;
   for (int32_t i = 0; i < choice->key_count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
@@ -136,6 +126,8 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   int32_t position = (int32_t)(remembered & position_mask) - 1;
   if (chosen != NULL || position < 0 || ((remembered ^ hash) & ~position_mask) != 0) {
     int32_t how;
+    const jitload_table* table = jitload_find_table(kernel, device);
+    if (table == NULL) return -1;
     position = jitload_search_tables(choice, table, key, &how);
     __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
     if (how != JITLOAD_TUNED && jitload_report != NULL) {

@@ -11,9 +11,8 @@ enum { JITLOAD_FIRST, JITLOAD_TUNED, JITLOAD_NEAREST };
 
 enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 1024 };
 
-/* The state of a choice, with a place for each device, that of the CPU at the end. */
+/* What a choice remembers, for each device the last call, that of the CPU at the end. */
 typedef struct jitload_choice_state {
-  const jitload_table* tables[JITLOAD_DEVICES + 1];
   jitload_recent<23> recent[JITLOAD_DEVICES + 1]; /* positions of variants */
   uint64_t remembered[JITLOAD_REMEMBERED]; /* of keys: the high bits of a hash, and a position plus 1 */
   jitload_inputs inputs;                   /* of the key's expressions */
