@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import textwrap
@@ -285,9 +286,11 @@ def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path, monkeypatch
     answer = problem.read_text().replace("Model", "ModelNew")
     numpy = "torch.from_numpy(x.cpu().numpy() * self.weight.cpu().numpy()).to(x.device)"
     answers = [answer.replace("x * self.weight", text) for text in (numpy, "x + self.weight", "x * self.weight")]
-    with make_executor() as executor:  # whose judges are others
+    with make_executor() as executor:
         for _ in range(3):
             judge = jitload.Judge(reference=problem, seconds=0, timeout=60)
+            copies = [pickle.loads(pickle.dumps(judge)) for _ in range(2)]
+            assert copies[0] is copies[1]  # what a process of an executor keeps
             verdicts = judge.map(answers, executor=executor, progress=False)
             monkeypatch.chdir("/")  # as where a worker runs
             right, wrong, same = verdicts

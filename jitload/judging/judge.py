@@ -175,7 +175,7 @@ class Judge:
             candidates: Texts, paths, or mappings with the keywords of `run`.
             functions: The default for `functions`.
             workers: How many candidates are judged at a time. The default depends on the number of cores.
-            executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()`. Each of its workers
+            executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()`. Each of its processes
                 has a judge of its own, so it should have a GPU of its own. `reference` and `inputs` must be picklable.
             progress: Whether to show a progress bar, on a terminal or in a notebook.
         """
