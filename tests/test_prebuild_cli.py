@@ -252,14 +252,6 @@ def test_without_a_gpu_the_error_names_the_option(cache, capsys, tmp_path, monke
     assert " Name an architecture, --arch sm_90a, or set JITLOAD_ARCH=sm_90a." in out
 
 
-def test_load_only_tells_what_is_missing_and_builds_nothing(cache, capsys, tmp_path, monkeypatch):
-    target = write_json(tmp_path, [row("one")])
-    monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    code, out, _ = run(capsys, target, "--arch", ARCH)
-    assert code == 1
-    assert "JITLOAD_MODE=load-only does not build it" in out
-
-
 def test_the_command_builds_into_the_named_directory(cache, tmp_path):
     """In a process of its own, with another cache and from another directory."""
     target = write_json(tmp_path, [row("one")])
