@@ -98,6 +98,7 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
         ('x.cu(3): error: namespace "at" has no member "foo"', ["at::foo"]),
         ('x.cu(3): error: class "at::Tensor" has no member "bar"', ["at::Tensor::bar"]),
         ("x.cpp:1:10: fatal error: torch/library.h: No such file or directory", ["torch/library.h"]),
+        ("x.cpp:3:4: error: ‘List’ in namespace ‘c10’ does not name a template type", ["c10::List"]),
         ("x.cpp:1:10: fatal error: dnnl.h: No such file or directory", ["dnnl.h"]),
         ("x.cpp:1:10: fatal error: mine/nowhere.h: No such file or directory", []),
         ('x.cu(3): error: identifier "AT_FOO" is undefined', ["AT_FOO"]),

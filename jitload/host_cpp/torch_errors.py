@@ -75,7 +75,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
             continue
         quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
         name, *owners = [found[0]] if (found := macro or header) else [*quoted, "?"]
-        if owners and "is not a member of" in message:
+        if owners and ("is not a member of" in message or "in namespace" in message):
             name = f"{owners[0]}::{name}"
         elif owners and name.startswith("operator"):
             name = f"{name} of {owners[0]}"
