@@ -1,4 +1,4 @@
-"""The range of an index under comparisons is that of all threads of small launches, also with quotients."""
+"""The range of an index under comparisons is that of all threads of small launches."""
 
 from __future__ import annotations
 
@@ -17,26 +17,16 @@ INDEX = X + BLOCK * WIDTH
 NUMBERS = (X, Y, BLOCK, INDEX, X + of(3), X * of(2), Y * WIDTH + X)
 
 
-def divided(number: Polynomial, divisor: int) -> tuple[Polynomial, Polynomial]:
-    """Return a quotient and its remainder."""
-    quotient = number // divisor
-    return quotient, number - quotient * divisor
-
-
 def random_case(chance: random.Random) -> tuple[Polynomial, list[Polynomial]]:
     """Return an index and comparisons `polynomial >= 0`."""
-    divisors = chance.randint(2, 7), chance.randint(2, 7)
-    number = chance.choice(NUMBERS)
-    quotient, remainder = divided(number, divisors[0])
-    others = divided(chance.choice((number, quotient, chance.choice(NUMBERS))), divisors[1])
     index = of(chance.randint(0, 2))
     for _ in range(chance.randint(1, 3)):
-        factor = chance.choice((of(1), of(chance.randint(-2, 5)), N, of(divisors[0]), of(divisors[1])))
-        index += factor * chance.choice((quotient, remainder, *others, number, X, Y, BLOCK))
+        index += chance.choice((of(1), of(chance.randint(-2, 5)), N)) * chance.choice(NUMBERS)
     comparisons = [
-        *([N - value - of(1)] for value in (INDEX, X, BLOCK, quotient, remainder)),
-        *([value, -value] for value in (remainder, others[1], Y)),
+        *([N - value - of(1)] for value in NUMBERS),
+        *([value, -value] for value in (X, Y)),
         [INDEX - of(3)],
+        [X * of(3) - N],
     ]
     chosen = chance.sample(comparisons, chance.choice((0, 0, 1, 1, 2)))
     return index, [comparison for both in chosen for comparison in both]

@@ -10,7 +10,7 @@ from jitload.bounds.domain import Domain, Range
 from jitload.bounds.execution import SHARED, Address, Execution
 from jitload.bounds.graph import Graph, Loop
 from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
-from jitload.bounds.terms import Polynomial, is_never_negative
+from jitload.bounds.terms import Operation, Polynomial, is_never_negative
 from jitload.bounds.values import Assumption, Condition
 from jitload.model import Parameter
 
@@ -63,7 +63,7 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
 
 def _accesses_at(address: Address, execution: Execution, sites: dict[int, _Site]) -> Iterator[Access]:
     value, instruction = execution.resolve(address.value), address.instruction
-    pointers = sorted(symbol[1:] for symbol in value.polynomial.leaves if symbol.startswith("@"))
+    pointers = sorted(symbol[1:] for symbol in value.polynomial.symbols if symbol.startswith("@"))
     space = "shared" if pointers and pointers[0].startswith(SHARED) else "global"
     size = _size_of(instruction, address.operand, space)
     if size == 0 or len(pointers) > 1:
@@ -117,7 +117,7 @@ class _Site:
 
     def access(self, access: Access, offset: Polynomial, assumptions: frozenset[Assumption]) -> Access:
         """Return an access in this block with its range. Under a predicate, fewer threads may make it."""
-        if any(name.startswith("@") for name in offset.leaves):
+        if any(name.startswith("@") for name in offset.symbols):
             return access._replace(reason="its address is not a sum of the pointer and an offset")
         if not self.graph.is_reducible:
             return access._replace(reason="the kernel has a loop with several entries")
@@ -141,7 +141,7 @@ class _Site:
     def _is_in_scope(self, polynomial: Polynomial) -> bool:
         """Return whether a polynomial is linear, and has only iterations of loops around the access."""
         headers = {f"#{loop.header}" for loop in self.loops}
-        loops = {name for name in polynomial.leaves if name.startswith("#")}
+        loops = {name for name in polynomial.symbols if name.startswith("#")}
         return polynomial.split() is not None and loops <= headers
 
     # ---- comparisons ----
@@ -214,8 +214,8 @@ def _as_limit(number: Polynomial, loop: Loop | None) -> Polynomial | None:
     step = number.coefficient(f"#{loop.header}").constant if loop else None
     if step in (1, -1):
         return number * -step - 1
-    is_natural = min(number.terms.values(), default=0) >= 0 and not any(map(str.isidentifier, number.leaves))
-    return number - 1 if is_natural else None
+    has_sign = any(isinstance(symbol, Operation) or symbol.isidentifier() for symbol in number.symbols)
+    return None if has_sign or min(number.terms.values(), default=0) < 0 else number - 1
 
 
 def _not_certain(terms: Iterable[Polynomial]) -> list[Polynomial]:

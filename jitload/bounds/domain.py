@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jitload.bounds.terms import EXTENTS, Operation, Polynomial, extreme, is_coordinate, is_known_at_launch
+from jitload.bounds.terms import EXTENTS, Polynomial, extreme, is_known_at_launch
 
 _ONE, _ZERO = Polynomial.of(1), Polynomial()
 _UNLIMITED = "?"  # the symbol for the number of a loop's iterations
@@ -27,10 +27,9 @@ class Range(NamedTuple):
     signs: tuple[Polynomial, ...] = ()
     is_exact: bool = True
 
-    def plus(self, other: Range, *, is_independent: bool) -> Range:
-        """Return the range of a sum. Its ends may not be reached unless both numbers are independent of each other."""
-        is_exact = is_independent and self.is_exact and other.is_exact
-        return Range(self.low + other.low, self.high + other.high, self.signs + other.signs, is_exact)
+    def plus(self, other: Range) -> Range:
+        """Return the range of a sum of numbers that are independent of each other."""
+        return Range(self.low + other.low, self.high + other.high, self.signs + other.signs)
 
     def times(self, factor: Polynomial) -> Range:
         """Return the range of a multiple."""
@@ -64,7 +63,7 @@ class _Form:
         total = Range(_ZERO, _ZERO)
         for coordinate in self.coordinates:
             of_coordinate = Range(_ZERO, extent_of(coordinate) - 1)
-            total = total.plus(of_coordinate.times(self.sum.coefficient(coordinate)), is_independent=True)
+            total = total.plus(of_coordinate.times(self.sum.coefficient(coordinate)))
         lows = [*self.lows, *([total.low] if Range(total.low, _ZERO).is_known or not self.lows else [])]
         highs = [*self.highs, *([total.high] if Range(_ZERO, total.high).is_known or not self.highs else [])]
         return total._replace(low=extreme("MAX", lows), high=extreme("MIN", highs))
@@ -84,9 +83,8 @@ class Domain:
         self.exact: list[Polynomial] = []
         self.is_exact = True
         self._ranges: dict[Polynomial, Range | None] = {}
-        self._multiples: list[Operation] = []  # quotients without a remainder
         forms: dict[Polynomial, _Form] = {}
-        for constraint in self._without_quotients([*dict.fromkeys(constraints)]):
+        for constraint in dict.fromkeys(constraints):
             split = constraint.split()
             if split is None:
                 self.is_exact = False
@@ -101,22 +99,6 @@ class Domain:
             else:
                 self._forms.append(form)
                 self._check_is_reached(form)
-        self.is_exact &= all(map(self._reaches_multiples, self._multiples))
-
-    def _without_quotients(self, constraints: list[Polynomial]) -> list[Polynomial]:
-        """Return constraints without those of quotients. Of these, only that a remainder is 0 is used."""
-        usable = []
-        for constraint in constraints:
-            quotient = next(iter(_quotients_in(constraint)), None)
-            if quotient is None:
-                usable.append(constraint)
-                continue
-            remainder = quotient.operands[0] - quotient.operands[1] * Polynomial.of(quotient)
-            if -constraint not in constraints or constraint not in (remainder, -remainder):
-                self.is_exact = False
-            elif constraint == remainder:
-                self._multiples.append(quotient)
-        return usable
 
     def _limit(self, forms: dict[Polynomial, _Form], linear: Polynomial, rest: Polynomial) -> None:
         """Add the constraint `linear + rest >= 0`."""
@@ -155,22 +137,6 @@ class Domain:
         else:
             self.is_exact = False
 
-    def _reaches_multiples(self, quotient: Operation) -> bool:
-        """Return whether the other comparisons are known to leave each quotient without a remainder."""
-        dividend = quotient.operands[0]
-        sharing = [form for form in self._forms if quotient.leaves & {*form.coordinates}]
-        has_own_form = all(form.sum == dividend and not form.lows for form in sharing)
-        return has_own_form and len(self._multiples) == 1 and self._reaches_all(dividend)
-
-    def _reaches_all(self, polynomial: Polynomial) -> bool:
-        """Return whether a number is known to have each value from 0 to its highest one."""
-        coordinates, quotients = polynomial.coordinates, _quotients_in(polynomial)
-        if quotients and polynomial == Polynomial.of(*coordinates):
-            return self._reaches_all(quotients[0].operands[0])
-        is_form = any(form.sum == polynomial and not form.lows for form in self._forms)
-        is_free = not any(coordinates & {*form.coordinates} for form in self._forms)
-        return is_form or (is_free and len(coordinates) == 1 and polynomial == Polynomial.of(*coordinates))
-
     # ---- ranges ----
 
     def range_of(self, polynomial: Polynomial) -> Range | None:
@@ -181,59 +147,23 @@ class Domain:
         return self._ranges[polynomial]
 
     def _range_of(self, polynomial: Polynomial) -> Range | None:
-        total, used = Range(_ZERO, _ZERO), frozenset[str]()
-        while quotients := _quotients_in(polynomial):
-            quotient = quotients[0]
-            factor = _factor_of(quotient.operands[0], polynomial)
-            part = factor * quotient.operands[0]
-            count = (polynomial - part).coefficient(quotient)
-            polynomial -= part + count * Polynomial.of(quotient)
-            coordinates = frozenset(filter(is_coordinate, quotient.leaves))
-            is_mixed = bool(coordinates & polynomial.leaves) and not factor.terms and _is_negative(count)
-            range_ = None if count.coordinates or is_mixed else self._range_of_quotient(quotient, factor, count)
-            if range_ is None:
-                return None
-            total = total.plus(range_, is_independent=not used & coordinates)
-            used |= coordinates
-        range_ = self._range_of_sum(polynomial)
-        return range_ and total.plus(range_, is_independent=not used & polynomial.leaves)
-
-    def _range_of_quotient(self, quotient: Operation, factor: Polynomial, count: Polynomial) -> Range | None:
-        """Return the range of `factor * dividend + count * quotient`."""
-        dividend, divisor = quotient.operands[0], quotient.operands[1].constant or 1
-        number = self.range_of(dividend)
-        if number is None:
-            return None
-        quotients = number._replace(low=number.low // divisor, high=number.high // divisor)
-        if (factor.constant or 0) > 0 and (count.constant or -1) > 0:  # it grows with the dividend
-            return number.times(factor).plus(quotients.times(count), is_independent=True)
-        if not factor.terms:
-            return quotients.times(count)._replace(
-                is_exact=self.is_exact if quotient in self._multiples else number.is_exact
-            )
-        count += factor * divisor  # from here on, the remainder takes the place of the dividend
-        remainder = Range(_ZERO, extreme("MIN", [Polynomial.of(divisor - 1), number.high])).times(factor)
-        is_reached = not count.terms and self._reaches_all(dividend)
-        return remainder.plus(quotients.times(count), is_independent=is_reached)
-
-    def _range_of_sum(self, polynomial: Polynomial) -> Range | None:
         split = polynomial.split()
         if split is None:
             return None
         linear, rest = split
-        is_exact = self.is_exact and not any(linear.coordinates & quotient.leaves for quotient in self._multiples)
+        is_exact = self.is_exact
         total = Range(rest, rest)
         for form in self._forms:
             part = Polynomial({m: f for m, f in linear.terms.items() if {*m} & {*form.coordinates}})
             factor = _ratio(part, form)
             if factor is not None:
-                total = total.plus(form.range.times(factor), is_independent=True)
+                total = total.plus(form.range.times(factor))
                 linear -= part
             elif part.terms:
                 is_exact = False
         for coordinate in sorted(linear.coordinates):
             range_ = _Form(Polynomial.of(coordinate)).range.times(linear.coefficient(coordinate))
-            total = total.plus(range_, is_independent=True)
+            total = total.plus(range_)
         return total._replace(is_exact=is_exact)
 
 
@@ -243,21 +173,6 @@ def extent_of(coordinate: str) -> Polynomial:
         return Polynomial.of(_UNLIMITED)
     kind, axis = coordinate.split(".")
     return Polynomial.of(f"{EXTENTS[kind]}.{axis}")
-
-
-def _quotients_in(polynomial: Polynomial) -> list[Operation]:
-    """Return the quotients of coordinates. Those whose dividends have others come before these."""
-    quotients = (symbol for symbol in polynomial.coordinates if isinstance(symbol, Operation))
-    return sorted(quotients, key=lambda quotient: (len(quotient), quotient), reverse=True)
-
-
-def _factor_of(dividend: Polynomial, polynomial: Polynomial) -> Polynomial:
-    """Return the factor with which a polynomial has the dividend of a quotient, or 0."""
-    for symbol in sorted(dividend.coordinates):
-        own, factor = dividend.coefficient(symbol).constant, polynomial.coefficient(symbol).constant
-        if own and factor and factor % own == 0:
-            return Polynomial.of(factor // own)
-    return _ZERO
 
 
 def _ratio(part: Polynomial, form: _Form) -> Polynomial | None:

@@ -134,7 +134,7 @@ class Execution:
             match [*starts], [*ends]:
                 case [Value() as start], [Value() as end]:
                     step = end.polynomial - Polynomial.of(symbol)
-                    if all(self._is_invariant(leaf, loop) for leaf in step.leaves):
+                    if all(self._is_invariant(factor, loop) for factor in step.symbols):
                         polynomial = start.polynomial + step * Polynomial.of(f"#{loop.header}")
                         self._inductions[symbol] = Value(polynomial, start.assumptions | end.assumptions)
 
@@ -147,7 +147,7 @@ class Execution:
 
     def _escape(self, values: Iterable[Value | Predicate], instruction: Instruction) -> None:
         """Take notice that what becomes of values is not known."""
-        for symbol in _leaves_of(values):
+        for symbol in _symbols_of(values):
             if symbol.startswith("@"):
                 self.escaped.setdefault(symbol[1:], instruction)
 
@@ -160,9 +160,9 @@ class Execution:
             values = {self._inductions[symbol]} if is_induction else self._sources[symbol]
             if not is_induction:
                 self._escape(values, self._readers[symbol])
-            for leaf in (_leaves_of(values) & self._sources.keys()) - self._readers.keys():
-                self._readers[leaf] = self._readers[symbol]
-                pending.append(leaf)
+            for source in (_symbols_of(values) & self._sources.keys()) - self._readers.keys():
+                self._readers[source] = self._readers[symbol]
+                pending.append(source)
 
     # ---- instructions ----
 
@@ -245,8 +245,8 @@ def _as_predicate(value: Value | Predicate | None) -> Predicate:
     return value if isinstance(value, Predicate) else Predicate()
 
 
-def _leaves_of(values: Iterable[Value | Predicate]) -> set[str]:
-    return {leaf for value in values if isinstance(value, Value) for leaf in value.polynomial.leaves}
+def _symbols_of(values: Iterable[Value | Predicate]) -> set[str]:
+    return {symbol for value in values if isinstance(value, Value) for symbol in value.polynomial.symbols}
 
 
 def destinations(instruction: Instruction) -> tuple[str, ...]:

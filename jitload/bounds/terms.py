@@ -26,17 +26,12 @@ _EXTENT = re.compile(r"(?:grid|block)\.[xyz]")
 
 def is_coordinate(symbol: str) -> bool:
     """Return whether a symbol differs between the threads of a launch, or between the iterations of a loop."""
-    return any(map(_COORDINATE.fullmatch, leaves_of(symbol)))
+    return _COORDINATE.fullmatch(symbol) is not None
 
 
 def is_known_at_launch(symbol: str) -> bool:
-    """Return whether a symbol follows from parameters and the extents of the grid and the block."""
-    return all(leaf.isidentifier() or _EXTENT.fullmatch(leaf) for leaf in leaves_of(symbol))
-
-
-def leaves_of(symbol: str) -> frozenset[str]:
-    """Return a symbol, or the symbols of which it is computed."""
-    return symbol.leaves if isinstance(symbol, Operation) else frozenset((symbol,))
+    """Return whether a symbol follows from parameters and the extents of the grid and the block, as operations do."""
+    return isinstance(symbol, Operation) or symbol.isidentifier() or _EXTENT.fullmatch(symbol) is not None
 
 
 def _order(symbol: str) -> tuple[bool, bool, str]:
@@ -81,8 +76,7 @@ class Polynomial:
     def __floordiv__(self, divisor: int) -> Polynomial:
         if all(factor % divisor == 0 for factor in self.terms.values()):
             return Polynomial({monomial: factor // divisor for monomial, factor in self.terms.items()})
-        linear = [monomial for monomial in self.terms if any(map(is_coordinate, monomial))]  # is divided as a whole
-        part = Polynomial({m: factor for m, factor in self.terms.items() if factor % divisor or m in linear})
+        part = Polynomial({monomial: factor for monomial, factor in self.terms.items() if factor % divisor})
         if part.constant is None:
             quotient = Polynomial.of(Operation.of("FLOORDIV", (part, Polynomial.of(divisor))))
         else:
@@ -132,11 +126,6 @@ class Polynomial:
         return {symbol for monomial in self.terms for symbol in monomial}
 
     @property
-    def leaves(self) -> set[str]:
-        """The symbols, and those in operations instead of these."""
-        return {leaf for symbol in self.symbols for leaf in leaves_of(symbol)}
-
-    @property
     def coordinates(self) -> set[str]:
         """The symbols that differ between threads or iterations."""
         return {*filter(is_coordinate, self.symbols)}
@@ -177,17 +166,15 @@ class Polynomial:
 
 
 class Operation(str):  # noqa: SLOT000  a string has no room for slots
-    """The symbol of a minimum, a maximum or a quotient that is rounded down: its text in Python.
+    """The symbol of a minimum, a maximum or a quotient that is rounded down, known at the launch: its text in Python.
 
     Attributes:
         name: The operation.
         operands: Its operands.
-        leaves: The symbols of the operands, and those in operations instead of these.
     """
 
     name: Name
     operands: tuple[Polynomial, ...]
-    leaves: frozenset[str]
 
     @classmethod
     def of(cls, name: Name, operands: Sequence[Polynomial]) -> Operation:
@@ -198,7 +185,6 @@ class Operation(str):  # noqa: SLOT000  a string has no room for slots
             text = f"({dividend} // {divisor})" if len(dividend.terms) == 1 else f"(({dividend}) // {divisor})"
         symbol = cls(text)
         symbol.name, symbol.operands = name, (*operands,)
-        symbol.leaves = frozenset().union(*(operand.leaves for operand in operands))
         return symbol
 
     def steps(self, read: Callable[[str], Op]) -> Iterator[Op]:

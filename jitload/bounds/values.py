@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from jitload.bounds.ptx import Instruction
-from jitload.bounds.terms import Polynomial
+from jitload.bounds.terms import Polynomial, is_known_at_launch
 
 _TYPE = re.compile(r"([sub])(8|16|32|64)")
-_COUNTED = re.compile(r"(?:(?:cta|t)id|grid|block)\.[xyz]|[A-Za-z_]\w*")  # symbols that are the same in all iterations
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _MOST_TERMS = 40
 WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
@@ -156,7 +155,7 @@ def _convert(instruction: Instruction, value: Value) -> Value | None:
 
 
 def _quotient(instruction: Instruction, value: Value, by: Value) -> Value | None:
-    """Evaluate `div`, `shr`, `rem` and `and` of a positive number and a constant.
+    """Evaluate `div`, `shr`, `rem` and `and` of a positive number that is known at the launch and a constant.
 
     `and` is `rem` of a power of two if the lowest bits of its constant are set, and rounds down if all others are.
     """
@@ -172,7 +171,7 @@ def _quotient(instruction: Instruction, value: Value, by: Value) -> Value | None
         return None
     dividend = _interpreted(value, instruction)
     number = dividend.polynomial
-    if not all(map(_COUNTED.fullmatch, number.leaves)):
+    if not all(map(is_known_at_launch, number.symbols)):
         return None
     is_positive = Assumption(number, 0, (1 << bits) - 1)
     rounded = number // divisor * divisor
