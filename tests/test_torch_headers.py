@@ -242,6 +242,27 @@ bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1,
     assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
 
 
+def test_a_text_that_includes_cmath_has_the_overloads_of_math_h():
+    text = "#include <cmath>\nbool f(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
+    assert jitload.load_inline("mathematics", cpp_sources="#include <torch/extension.h>\n" + text, functions=["f"]).f(
+        1.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("using namespace std; void f() { thread t([] {}); t.join(); }", "exclusive"),
+        ("namespace s = std; void f() { s::thread t([] {}); t.join(); }", "exclusive"),
+        ('void f() { _Pragma("omp parallel") {} }', "exclusive"),
+        ("using namespace std; vector<int> threads;", "kept"),
+        ("// each thread\nstd::vector<int> v;", "kept"),
+    ],
+)
+def test_functions_of_a_text_with_threads_release_the_gil(text: str, policy: str):
+    assert f"#define JITLOAD_TORCH_GIL {policy}\n" in torch_text._prelude(text, is_cuda=False, implicit=True)
+
+
 @pytest.mark.parametrize("standard", ["-std=c++17", "-std=c++20"])
 def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str):
     text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
@@ -196,6 +199,60 @@ def test_threads_of_the_text_read_and_compute(module: ModuleType):
     with pytest.raises(ValueError, match=r"^the end is 50$"):
         module.failing_in_parallel()
     assert time.perf_counter() - start < 10
+
+
+TURNS = """
+#include <thread>
+torch::Tensor in_thread(torch::Tensor x) {
+  std::thread thread([&] { x = x * 3; });
+  thread.join();
+  return x;
+}
+py::object called(py::object function, torch::Tensor x) { return function(x); }
+void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+"""
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[ModuleType]:
+    functions = ["in_thread", "called", "nap"]
+    return [cpp_extension.load_inline(name, TURNS, functions=functions) for name in ("turns", "more_turns")]
+
+
+def run_all(functions: list[Callable[[], object]]) -> list[object]:
+    """Call each function in a thread that does not keep the process alive, and return what has returned in time."""
+    results: list[object] = []
+    threads = [threading.Thread(target=lambda f=f: results.append(f()), daemon=True) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_a_callback_lets_other_threads_call(turns: list[ModuleType]):
+    x, barrier = torch.ones(2), threading.Barrier(2)
+    other = run_all([lambda: turns[0].called(lambda y: run_all([lambda: turns[0].in_thread(y)]), x)])
+    assert [tensors[0].tolist() for tensors in other] == [[3, 3]]
+
+    def crossing(first: ModuleType, second: ModuleType) -> torch.Tensor:
+        return first.called(lambda y: (barrier.wait(), second.in_thread(y))[1], x)
+
+    both = run_all([lambda: crossing(*turns), lambda: crossing(*reversed(turns))])
+    assert [tensor.tolist() for tensor in both] == [[3, 3], [3, 3]]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_process_does_not_wait_for_a_thread_of_its_parent(turns: list[ModuleType]):
+    sleeper = threading.Thread(target=turns[0].nap, args=(1,))
+    sleeper.start()
+    time.sleep(0.3)
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        turns[0].nap(0)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    sleeper.join()
 
 
 def test_limits_of_the_short_floats_are_torchs(module: ModuleType):

@@ -27,6 +27,7 @@ _CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b|\b(?:C10|AT)_CUDA_(?:
 # With threads in the text, its functions run without the GIL, so that a thread that needs it does not wait for ever.
 _THREADS = re.compile(
     r"\b(?:std\s*::\s*(?:thread|jthread|async|execution)|pthread_create|parallel_for|tbb)\b|pragma\s+omp\b"
+    r'|_Pragma\s*\(\s*"omp|\bnamespace\s+(?:\w+\s*=\s*)?std\s*;[^\0]*\b(?:thread|jthread|async)\b'
 )
 _PYTHON_API = re.compile(r"\bPy[A-Z_]\w*\s*\(")
 # Libraries that torch has already loaded; a second copy might be of another release.
@@ -66,34 +67,32 @@ _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | _table(
     "runtime_error invalid_argument out_of_range logic_error domain_error length_error overflow_error; iostream: cout "
     "cerr endl cin flush; sstream: ostringstream stringstream istringstream; iomanip: setprecision setw setfill; ios: "
     "fixed scientific hex boolalpha; limits: numeric_limits; new: bad_alloc; queue: queue priority_queue; memory: "
-    "unique_ptr shared_ptr make_unique make_shared weak_ptr addressof enable_shared_from_this; cmath: sqrt exp log "
-    "pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p erf expm1 fma hypot "
-    "fmod atan atan2 acos asin tan sinh cosh log10 trunc cbrt copysign lround llround nearbyint rint erfc lgamma "
-    "tgamma signbit remainder; variant: variant visit get_if holds_alternative monostate; type_traits: is_same "
-    "is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral is_floating_point_v "
-    "remove_reference_t true_type false_type remove_const_t is_integral_v is_signed_v is_unsigned_v is_arithmetic_v "
-    "is_void_v is_convertible_v remove_cv_t make_signed_t make_unsigned_t integral_constant void_t decay; mutex: "
-    "mutex lock_guard unique_lock once_flag call_once scoped_lock recursive_mutex; fstream: ofstream ifstream; "
-    "random: mt19937 normal_distribution uniform_real_distribution uniform_int_distribution random_device; cstring: "
-    "memcpy memset strcmp memcmp memmove strlen; cstdlib: getenv malloc free abort rand srand calloc; cstdio: printf "
-    "snprintf; atomic: atomic atomic_thread_fence memory_order_release memory_order_acquire memory_order_relaxed; "
-    "exception: exception exception_ptr current_exception rethrow_exception; bit: bit_cast"
+    "unique_ptr shared_ptr make_unique make_shared weak_ptr addressof enable_shared_from_this; variant: variant visit "
+    "get_if holds_alternative monostate; type_traits: is_same is_same_v enable_if_t enable_if conditional_t decay_t "
+    "is_floating_point is_integral is_floating_point_v remove_reference_t true_type false_type remove_const_t "
+    "is_integral_v is_signed_v is_unsigned_v is_arithmetic_v is_void_v is_convertible_v remove_cv_t make_signed_t "
+    "make_unsigned_t integral_constant void_t decay; mutex: mutex lock_guard unique_lock once_flag call_once "
+    "scoped_lock recursive_mutex; fstream: ofstream ifstream; random: mt19937 normal_distribution "
+    "uniform_real_distribution uniform_int_distribution random_device; atomic: atomic atomic_thread_fence "
+    "memory_order_release memory_order_acquire memory_order_relaxed; exception: exception exception_ptr "
+    "current_exception rethrow_exception; bit: bit_cast"
 )
 _ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic THCAtomics CUDAApplyUtils"
 _WORD_HEADERS = _table(
     "vector: TensorList vec CUDAEvent; optional: optional nullopt CUDAEvent; functional: CUDAEvent; memory: "
-    "CUDAEvent; mutex: CUDAEvent; algorithm: irange; ctime: time clock; cmath: sqrt exp log pow fabs expf logf sqrtf "
-    "powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan isinf floor ceil tanh sin cos roundf rintf floorf "
-    "ceilf erff log1pf fmax fmin fmod atan atan2 acos asin tan sinh cosh exp2 log2 log10 log1p expm1 round trunc "
-    "hypot cbrt erf erfc sinf cosf tanf atan2f fmodf truncf exp2f log2f copysign copysignf lround lrint rint fma "
-    "isfinite signbit lgamma tgamma M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr sprintf stdout "
-    "fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; stdlib.h: malloc free exit abort "
-    "getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: assert; exception: Error "
-    "what_without_backtrace value_error type_error index_error; string: str DeviceTypeName TensorArg; "
-    "cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX LONG_MAX "
-    "CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; "
-    f"cuda_fp16.h: half half2 __half __half2 __float2half __half2float __half_raw {_ATOMIC}; cuda_bf16.h: "
-    f"__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 {_ATOMIC}"
+    "CUDAEvent; mutex: CUDAEvent; algorithm: irange; ctime: time clock; cmath: cmath sqrt exp log pow fabs expf "
+    "logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan isinf floor ceil tanh sin cos roundf "
+    "rintf floorf ceilf erff log1pf fmax fmin fmod atan atan2 acos asin tan sinh cosh exp2 log2 log10 log1p expm1 "
+    "round trunc hypot cbrt erf erfc sinf cosf tanf atan2f fmodf truncf exp2f log2f copysign copysignf lround lrint "
+    "rint fma isfinite signbit lgamma tgamma acosh asinh atanh ldexp frexp modf nextafter nearbyint remainder fdim "
+    "logb ilogb scalbn llround llrint fpclassify M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr "
+    "sprintf stdout fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; stdlib.h: div "
+    "malloc free exit abort getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: "
+    "assert; exception: Error what_without_backtrace value_error type_error index_error; string: str DeviceTypeName "
+    "TensorArg; cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX "
+    "LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; cuda_fp16.h: half half2 __half __half2 __float2half __half2float "
+    f"__half_raw {_ATOMIC}; cuda_bf16.h: __nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 "
+    f"{_ATOMIC}"
 )
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
@@ -103,7 +102,7 @@ _PLAIN_NAME = re.compile(r"size_t|ptrdiff_t|nullptr_t|u?int\w+_t")
 _PLAIN_INCLUDE = re.compile(
     r"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
     r"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
-    r"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)"
+    r"|c(?:assert|ctype|errno|float|inttypes|limits|math|std\w+|string|time)"
 )
 _LIBRARY_HEADERS = {"cublas": "cublas_v2", "cublasLt": "cublasLt", "cusparse": "cusparse", "cusolver": "cusolverDn"}
 # Headers that torch's common headers include and the light ones do not, each with a pattern for the texts that need it.
@@ -189,8 +188,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
     lines += _macro("JITLOAD_TORCH_METHODS", operators.methods)
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
-    if _THREADS.search(text) and not _PYTHON_API.search(text):
-        lines.append("#define JITLOAD_TORCH_THREADS 1")
+    is_exclusive = _THREADS.search(text) and not _PYTHON_API.search(text)
+    lines.append(f"#define JITLOAD_TORCH_GIL {'exclusive' if is_exclusive else 'kept'}")
     common = [header for header, names in _COMMON_HEADERS if names.search(text)]
     lines += [f"#include <{header}>" for header in common if is_cuda or not header.endswith(".cuh")]
     if implicit:
@@ -225,7 +224,7 @@ def _unused_parts(texts: Iterable[str], header_dirs: Sequence[Path]) -> tuple[st
     texts = dict.fromkeys(texts)
     quoted = {name for text in texts for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
-    names_in_tables = {*" ".join(_STD_HEADERS.values()).split()}
+    names_in_tables = {*" ".join((*_STD_HEADERS.values(), *_WORD_HEADERS.values())).split()}
     for text in texts:
         names = {*_STD_NAME.findall(text)} - names_in_tables
         headers = {*included_names(text)} - resolved - _STD_HEADERS.keys()

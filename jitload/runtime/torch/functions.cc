@@ -1,4 +1,5 @@
 /* Makes C++ functions callable from Python, with overloads, keywords, defaults and messages like pybind11's. */
+#include <pthread.h>
 #include <string.h>
 
 #include <map>
@@ -21,16 +22,19 @@ GilRelease::~GilRelease() {
 int take_gil() { return PyGILState_Ensure(); }
 void return_gil(int state) { PyGILState_Release(state); }
 
-static std::recursive_mutex& call_mutex() {
-  static std::recursive_mutex* mutex = new std::recursive_mutex; /* never destroyed, as calls may outlive the process's end */
-  return *mutex;
+__thread bool has_turn = false;
+static void set_turn(bool wanted) {
+  if (wanted == has_turn) return;
+  static std::mutex* const mutex = new std::mutex; /* never destroyed, as calls may outlive the process's end */
+  [[maybe_unused]] static const int status = pthread_atfork(nullptr, nullptr, [] {
+    if (!has_turn) new (mutex) std::mutex; /* the child lacks the thread that may have the turn */
+  });
+  const GilRelease release(wanted && holds_gil); /* whoever has the turn may be waiting for the GIL */
+  wanted ? mutex->lock() : mutex->unlock();
+  has_turn = wanted;
 }
-GilGuard::GilGuard(GilPolicy policy) : release(policy != GilPolicy::kept), is_locked(policy == GilPolicy::exclusive) {
-  if (is_locked) call_mutex().lock();
-}
-GilGuard::~GilGuard() {
-  if (is_locked) call_mutex().unlock();
-}
+Turn::Turn(bool takes) : before(has_turn) { set_turn(takes); }
+Turn::~Turn() { set_turn(before); }
 
 namespace {
 

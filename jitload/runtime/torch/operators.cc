@@ -252,8 +252,10 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
+  const bool is_of_torch = *path == '.' || strncmp(path, "torch.", 6) == 0;
+  const Turn turn(is_of_torch && has_turn);
   Gil gil;
-  PythonArguments objects(count, *path == '.' || strncmp(path, "torch.", 6) == 0);
+  PythonArguments objects(count, is_of_torch);
   for (size_t i = 0; i < count; ++i) objects.add(Object(arguments[i]));
   size_t keyword_count = 0;
   const Object names = keyword_tuple(keywords, &keyword_count);

@@ -44,6 +44,8 @@ int TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
 
 namespace jitload_torch {
 
+extern __thread bool has_turn; /* passed on during code of Python, which lets other callers run */
+
 /* Gives `holds_gil` another value while an object of this class lives. */
 struct GilNote {
   explicit GilNote(bool holds) : before(holds_gil) { holds_gil = holds; }

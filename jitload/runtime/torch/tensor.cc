@@ -324,7 +324,7 @@ detail::TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDat
 Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool is_plain) const {
   TensorOptions given = options.memory_format({}); /* which both ignore */
   const bool is_usual = type_ == kFloat || type_ == kDouble;
-  if (!is_plain && !options.has_dtype()) given = given.dtype(is_usual ? get_default_dtype().toScalarType() : type_ == kInt ? kLong : type_);
+  if (!is_plain && !options.has_dtype()) given = given.dtype(is_usual ? jitload_torch::default_dtype() : type_ == kInt ? kLong : type_);
   if (array_.defined()) return with_options(array_.convert(given), options);
   if (!is_plain) return with_options(fill_each(given, IntArrayRef(sizes_, dim_)), options);
   return with_options(fill_each(TensorOptions(type_), IntArrayRef(sizes_, dim_ != 0 ? dim_ : 1)).convert(given), options);
@@ -379,8 +379,6 @@ Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides
 // ---- torch's state --------------------------------------------------------------------------------------------------
 
 int get_num_threads() { return python_value<int>(call_path("torch.get_num_threads", "")); }
-void set_num_threads(int count) { call_path("torch.set_num_threads", "", count); }
-TypeMeta get_default_dtype() { return default_dtype(); }
 void manual_seed(uint64_t seed) { call_path("torch.manual_seed", "", seed); }
 OptionalArg<Device> device_of(const Tensor& tensor) {
   return tensor.defined() && tensor.is_cuda() ? OptionalArg<Device>(tensor.device()) : OptionalArg<Device>();

@@ -43,13 +43,9 @@ struct Parameter {
 };
 
 /* Who has the GIL while a function runs: its caller; nobody, as the text asks; or nobody, while a lock of the library's own
- * still lets only one of the callers run. */
+ * still lets only one of the callers run: this one has the turn. jitload defines the macro in front of the text. */
 enum class GilPolicy : uint8_t { kept, released, exclusive };
-#if defined(JITLOAD_TORCH_THREADS) /* the text has threads, which may need the GIL; jitload defines it in front of the text */
-constexpr GilPolicy kGilPolicy = GilPolicy::exclusive;
-#else
-constexpr GilPolicy kGilPolicy = GilPolicy::kept;
-#endif
+constexpr GilPolicy kGilPolicy = GilPolicy::JITLOAD_TORCH_GIL;
 
 /* A function to call from Python, perhaps one of several overloads of the same name. */
 struct Record {
@@ -66,12 +62,12 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 
-struct GilGuard {
-  explicit GilGuard(GilPolicy policy);
-  GilGuard(const GilGuard&) = delete;
-  ~GilGuard();
-  const GilRelease release;
-  const bool is_locked;
+/* Takes or passes on the turn while an object of this class lives. */
+struct Turn {
+  explicit Turn(bool takes);
+  Turn(const Turn&) = delete;
+  ~Turn();
+  const bool before;
 };
 
 template <size_t I, class T>
@@ -88,7 +84,8 @@ struct Binding<Indices<I...>, R, F, A...> : IndexedSlot<I, A>... {
                                arguments[I], convert && (parameters == nullptr || !parameters[I].is_exact)));
   }
   R run(Record* record) {
-    const GilGuard guard(record->gil);
+    const GilRelease release(record->gil != GilPolicy::kept);
+    const Turn turn(record->gil == GilPolicy::exclusive);
     return (*static_cast<F*>(record->callable))(static_cast<A&&>(this->IndexedSlot<I, A>::slot.get())...);
   }
   static bool call(Record* record, void* const* arguments, bool convert, Object* result) {

@@ -16,6 +16,7 @@
 #define C10_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
 #define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
 #define JITLOAD_TORCH_ABI 0x020A000000000000
+#define JITLOAD_TORCH_GIL kept
 #endif
 
 namespace jitload_torch {

@@ -372,8 +372,6 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& funct
 
 namespace internal { constexpr int64_t GRAIN_SIZE = 32768; }
 int get_num_threads();
-void set_num_threads(int count);
-TypeMeta get_default_dtype();
 void manual_seed(uint64_t seed);
 #if defined(_GLIBCXX_OSTREAM)
 inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << jitload_torch::Text(tensor).text(); }
