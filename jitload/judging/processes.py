@@ -116,13 +116,13 @@ class CandidateProcess:
         start, answer = time.monotonic(), None
         try:
             while not answer:
+                if time.monotonic() - start > self._left_s:
+                    raise self._rejection(f"is not done after {self._limit_s:g} s", "hang")
+                self._check_limits()
                 with suppress(TimeoutError):
                     if not (data := self._socket.recv(LONGEST_MESSAGE)):
                         raise ConnectionResetError
                     answer = read_answer(data)
-                if time.monotonic() - start > self._left_s:
-                    raise self._rejection(f"is not done after {self._limit_s:g} s", "hang")
-                self._check_limits()
         except ConnectionError:
             raise self._lost_connection() from None
         finally:
