@@ -1,7 +1,7 @@
 """Structures and vectors by value, pointers to pointers, and the types of variables: what a call accepts."""
 
 import ctypes
-from ctypes import c_bool, c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
+from ctypes import c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.structures import find_declarations, may_declare, type_name
 from jitload.signature.layouts import layout_queries
 
-pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""
 #include <cuda_fp16.h>
 struct Pair { float a; int b; };
@@ -216,24 +215,6 @@ def test_a_variable_is_read_with_its_own_dtype(mod):
     for name, dtype, shape in (("ns::table", "int32", 4), ("ns::table", torch.float16, 8)):
         with pytest.raises(ValueError, match=f"variable '{name}' has elements of "):
             jitload.global_tensor(mod, name, dtype, shape)
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
-def test_vectors_and_structures_on_a_gpu():
-    launches = {name: jitload.Launch(grid=1, block=1) for name in NAMES}
-    mod = jitload.load_inline("structs", cuda_sources=SOURCE, functions=launches)
-    out = torch.zeros(4, dtype=torch.int32, device="cuda")
-    mod.two((1, 2), PAIR(3, 4), out)
-    assert out.tolist() == [1, 2, 3, 4]
-    with pytest.raises(TypeError, match="where int2 has an integer"):
-        mod.two((c_float * 2)(1, 2), PAIR(3, 4), out)
-    flags = (c_bool * 8)()
-    with pytest.raises(TypeError, match="has an integer of 1 byte"):
-        mod.two(flags, PAIR(3, 4), out)
-    numbers = torch.zeros(7, dtype=torch.float64, device="cuda")
-    mod.vectors((4, 5), (1.5, 2, 3, 4.5), (1, 255), (0, 0, -7), numbers)
-    assert numbers.tolist() == [4, 5, 1, 1.5, 4.5, 255, -7]
 
 
 def test_functions_in_cpp_take_vectors_as_tuples():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-from support.gpu import new_stream, run_program
+from support.gpu import new_stream
 from support.kernels_hopper import fetch_tile
 from support.triton import (
     TensorDescriptor,
@@ -198,26 +198,6 @@ def test_scratch_from_plain_tvm_ffi():
     assert torch.equal(out, expected(3))
 
 
-PROGRAM = """
-import sys
-sys.modules["torch"] = None
-import ctypes, jitload
-module = jitload.load_module(sys.argv[1])
-try:
-    module.keep(ctypes.c_void_p(4096), 1)
-except RuntimeError as error:
-    print(error)
-"""
-
-
-def test_a_process_without_a_framework_says_so():
-    printed = run_program(PROGRAM, str(build()))
-    assert (
-        f"keep(): cannot allocate the {4 * BLOCKS * THREADS} bytes of scratch memory that the kernel needs" in printed
-    )
-    assert "no framework offers an allocator" in printed
-
-
 def _copy() -> Path:
     copy = Path(tempfile.mkdtemp(prefix="jitload-test-")) / "kernels.so"
     copy.write_bytes(build().read_bytes())
@@ -271,11 +251,3 @@ def test_triton_s_object_describes_a_part_and_its_padding():
     assert torch.equal(tile[:4, :20], base.view(64, 64)[6:10, 20:40])
     assert tile[4:].isnan().all()
     assert tile[:, 20:].isnan().all()
-
-
-@pytest.mark.usefixtures("hopper")
-def test_a_descriptor_is_refused_as_the_hardware_would():
-    with pytest.raises(ValueError, match="must have strides of a multiple of 16 bytes"):
-        fetch(torch.rand(64, 66, device="cuda"), 0, 0)
-    with pytest.raises(ValueError, match="must be aligned to 16 bytes"):
-        fetch(torch.rand(64 * 64 + 1, device="cuda")[1:].view(64, 64), 0, 0)
