@@ -32,7 +32,7 @@ class Settings(NamedTuple):
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: The variables that the compilers themselves read, as `NAME=value`. Unset variables are left out.
         cache_path: `JITLOAD_CACHE_PATH`: more directories to search for finished entries. Nothing is written to them.
-        remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL, `s3://bucket/kernels`, or `module:name` of a store in Python.
+        remote: `JITLOAD_CACHE_REMOTE`: the URL of a remote store for fsspec, `s3://bucket/kernels`.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: whether to upload new libraries to the remote cache.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
         record: `JITLOAD_RECORD`: the file in which to record what this process loads, or "".

@@ -115,7 +115,12 @@ def read_request(fields: Any, makes: Literal["library", "module"] = "library") -
         raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
     if is_triton(fields):
         return _triton_request(fields)
-    return _recorded_request(fields) if "call" in fields else _library_request(fields, makes)
+    if "call" not in fields:
+        return _library_request(fields, makes)
+    from jitload.request.recording import decode_call
+    from jitload.request.request import make_request
+
+    return make_request(decode_call(fields)), False
 
 
 def _library_request(fields: Mapping[str, Any], makes: Literal["library", "module"]) -> tuple[Request, bool]:
@@ -146,14 +151,6 @@ def _library_request(fields: Mapping[str, Any], makes: Literal["library", "modul
         **{name: given[name] for name in ("functions", "arch", "kind", "gpu_check", "isolate")},
     )
     return make_request(call), given["verbose"]
-
-
-def _recorded_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request for a call in a record, and the value of `verbose`."""
-    from jitload.request.recording import decode_call
-    from jitload.request.request import make_request
-
-    return make_request(decode_call(fields)), False
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
