@@ -156,7 +156,7 @@ def test_the_choices_of_the_example_fit_its_source(monkeypatch, tmp_path):
     """Nothing has to be measured again."""
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.setenv("JITLOAD_ARCH", "cpu")
-    monkeypatch.setattr("jitload.tuning.tuner._measure_candidates", None)  # measures
+    monkeypatch.setattr("jitload.tuning.tuner._measure", None)  # measures
     (request,) = read_requests("fast_ops.requests:TUNE")[:1]
     tuning = tune_requests([{**request, "arch": "cpu"}], output=tmp_path / "tuned.json")
     assert tuning.choices[0] in jitload.Tuning.load("fast_ops:tuned.json").choices
