@@ -165,6 +165,7 @@ def test_a_source_may_define_atomics_that_old_gpus_lack():
 def test_a_source_may_define_functions_that_cuda_has():
     """They take precedence over CUDA's functions of the same parameters, but not over those of other parameters."""
     text = r"""
+    #include <algorithm>
     __device__ int max(int a, int b) { return 100 + (a > b ? a : b); }
     __device__ __forceinline__ float min(float a, float b) { return 100 + (a < b ? a : b); }
     static __device__ float rsqrtf(float x) { return 100 + x; }
@@ -178,7 +179,8 @@ def test_a_source_may_define_functions_that_cuda_has():
       x[4] = min(1.0f, 2.0f);
       x[5] = min(1.0f, 2.0);
       x[6] = rsqrtf(4.0f);
+      x[7] = max<float>(1, 2) + std::max<float>(0.5, 2);
     }"""
-    x = np.zeros(7, np.float32)
+    x = np.zeros(8, np.float32)
     jitload.load_inline("own", cuda_sources=text, arch="cpu").call[1, 1](x)
-    assert x.tolist() == [102, 2, 2, 104.5, 101, 1, 104]
+    assert x.tolist() == [102, 2, 2, 104.5, 101, 1, 104, 1002]

@@ -33,6 +33,10 @@ struct source_location {
 #define JITLOAD_CPU 1
 #define __JITLOAD_INLINE static inline __attribute__((always_inline, unused))
 #define __JITLOAD_MEMBER inline __attribute__((always_inline))
+/* Makes a function a template, so that a function of the source with the same name and parameters takes precedence. No
+ * template arguments that a source writes fit it: max<float>(a, b) is a template of the source or of C++. */
+enum class __jitload_tag {};
+#define __JITLOAD_REPLACEABLE template <__jitload_tag = __jitload_tag()>
 
 /* ---- qualifiers ------------------------------------------------------------------------------------------------ */
 

@@ -49,11 +49,10 @@ __JITLOAD_INLINE __jitload_t __jitload_fence(__jitload_t value) {
 
 /* ---- minimum and maximum --------------------------------------------------------------------------------------- */
 
-/* These functions are templates, so that functions of the source with the same names and parameters take precedence. */
 #define __JITLOAD_MIN_MAX(type)                                       \
-  template <class = void>                                             \
+  __JITLOAD_REPLACEABLE                                               \
   __JITLOAD_INLINE type min(type a, type b) { return a < b ? a : b; } \
-  template <class = void>                                             \
+  __JITLOAD_REPLACEABLE                                               \
   __JITLOAD_INLINE type max(type a, type b) { return a > b ? a : b; }
 __JITLOAD_MIN_MAX(int)
 __JITLOAD_MIN_MAX(unsigned)
@@ -64,13 +63,13 @@ __JITLOAD_MIN_MAX(unsigned long long)
 #undef __JITLOAD_MIN_MAX
 /* The minimum or maximum of a signed and an unsigned number takes both as unsigned. */
 #define __JITLOAD_MIXED(type)                                                                      \
-  template <class = void>                                                                          \
+  __JITLOAD_REPLACEABLE                                                                            \
   __JITLOAD_INLINE unsigned type min(type a, unsigned type b) { return min((unsigned type)a, b); } \
-  template <class = void>                                                                          \
+  __JITLOAD_REPLACEABLE                                                                            \
   __JITLOAD_INLINE unsigned type min(unsigned type a, type b) { return min(a, (unsigned type)b); } \
-  template <class = void>                                                                          \
+  __JITLOAD_REPLACEABLE                                                                            \
   __JITLOAD_INLINE unsigned type max(type a, unsigned type b) { return max((unsigned type)a, b); } \
-  template <class = void>                                                                          \
+  __JITLOAD_REPLACEABLE                                                                            \
   __JITLOAD_INLINE unsigned type max(unsigned type a, type b) { return max(a, (unsigned type)b); }
 __JITLOAD_MIXED(int)
 __JITLOAD_MIXED(long)
@@ -92,20 +91,20 @@ __JITLOAD_INLINE unsigned long long ullmax(unsigned long long a, unsigned long l
     const type most = a > b ? a : b;                                                                    \
     return b != b ? a : most;                                                                           \
   }                                                                                                     \
-  template <class = void>                                                                               \
+  __JITLOAD_REPLACEABLE                                                                                 \
   __JITLOAD_INLINE type min(type a, type b) { return min_name(a, b); }                                  \
-  template <class = void>                                                                               \
+  __JITLOAD_REPLACEABLE                                                                                 \
   __JITLOAD_INLINE type max(type a, type b) { return max_name(a, b); }
 __JITLOAD_FLOAT_MIN_MAX(float, fminf, fmaxf)
 __JITLOAD_FLOAT_MIN_MAX(double, fmin, fmax)
 #undef __JITLOAD_FLOAT_MIN_MAX
-template <class = void>
+__JITLOAD_REPLACEABLE
 __JITLOAD_INLINE double min(float a, double b) { return min((double)a, b); }
-template <class = void>
+__JITLOAD_REPLACEABLE
 __JITLOAD_INLINE double min(double a, float b) { return min(a, (double)b); }
-template <class = void>
+__JITLOAD_REPLACEABLE
 __JITLOAD_INLINE double max(float a, double b) { return max((double)a, b); }
-template <class = void>
+__JITLOAD_REPLACEABLE
 __JITLOAD_INLINE double max(double a, float b) { return max(a, (double)b); }
 
 #define __JITLOAD_FLOAT_FUNCTION(name)                                                        \
@@ -141,7 +140,7 @@ __JITLOAD_FLOAT_FUNCTION(tanhf)
   __JITLOAD_INLINE float name(float x, float y, float z, float w) { return name##f(x, y, z, w); }
 
 __JITLOAD_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
-template <class = void>
+__JITLOAD_REPLACEABLE
 __JITLOAD_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 __JITLOAD_INLINE float rsqrt(float x) { return rsqrtf(x); }
 __JITLOAD_INLINE double rcbrt(double x) { return 1.0 / __builtin_cbrt(x); }

@@ -49,9 +49,9 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
 }
 
 /* Define an atomic function of a pointer and a value, and its versions for the scopes of a block and of the system.
- * The function is a template, so that a function of the source for GPUs that lack the atomic operation takes precedence. */
+ * A function of the source for GPUs that lack the atomic operation takes precedence. */
 #define __JITLOAD_ATOMIC(type, name, ...)                                              \
-  template <class = void>                                                              \
+  __JITLOAD_REPLACEABLE                                                                \
   __JITLOAD_INLINE type name(type* p, type v) { __VA_ARGS__ }                          \
   __JITLOAD_INLINE type name##_block(type* p, type v) { return name(p, v); }           \
   __JITLOAD_INLINE type name##_system(type* p, type v) { return name(p, v); }
