@@ -242,7 +242,7 @@ bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1,
     assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
 
 
-def test_a_text_that_includes_cmath_has_the_overloads_of_math_h():
+def test_mathematics_have_the_overloads_of_math_h_and_dtypes_torchs_signs():
     text = "#include <cmath>\nbool f(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
     assert jitload.load_inline("mathematics", cpp_sources="#include <torch/extension.h>\n" + text, functions=["f"]).f(
         1.5

@@ -64,7 +64,7 @@ class Tensor {
   bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
-  bool is_signed() const { return !isIntegralType(scalar_type(), true) || (scalar_type() >= kChar && scalar_type() <= kLong); }
+  bool is_signed() const { return isIntegralType(scalar_type(), true) ? scalar_type() >= kChar && scalar_type() <= kLong : scalar_type() != kFloat8_e8m0fnu; }
   Layout layout() const { return static_cast<Layout>(jitload_torch::tensor_layout(handle_)); }
   TensorOptions options() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
