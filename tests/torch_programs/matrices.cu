@@ -216,13 +216,13 @@ torch::Tensor scale_channels(torch::Tensor x, torch::Tensor s) {
 /// call: scatter_rows(ints(6, 4).float(), ints(6).int(), 10) !! RuntimeError: expected scalar type Long but found Int
 /// call: scatter_rows(ints(6, 4).float(), ints(6), -1) !!
 #include <torch/extension.h>
-__global__ void scatter_rows_kernel(at::GenericPackedTensorAccessor<float, 2> src, torch::PackedTensorAccessor32<int64_t, 1> index, torch::PackedTensorAccessor32<float, 2> out) {
+__global__ void scatter_rows_kernel(at::GenericPackedTensorAccessor<float, 2> src, torch::PackedTensorAccessor32<int64_t, 1> index, torch::PackedTensorAccessor<float, 2, torch::RestrictPtrTraits, size_t> out) {
   const auto row = blockIdx.x;
   for (int c = threadIdx.x; c < src.size(1); c += blockDim.x) atomicAdd(&out[index[row]][c], src[row][c]);
 }
 torch::Tensor scatter_rows(torch::Tensor src, torch::Tensor index, int64_t size) {
   auto out = torch::zeros({size, src.size(1)}, src.options());
   auto idx = index.packed_accessor32<int64_t, 1>();
-  scatter_rows_kernel<<<src.size(0), 32>>>(src.generic_packed_accessor<float, 2>(), idx, out.packed_accessor32<float, 2>());
+  scatter_rows_kernel<<<src.size(0), 32>>>(src.generic_packed_accessor<float, 2>(), idx, out.packed_accessor<float, 2, torch::RestrictPtrTraits, size_t>());
   return out;
 }

@@ -52,9 +52,7 @@ class GenericPackedTensorAccessor {
   C10_HOST_DEVICE I stride(I dim) const { return strides_[dim]; }
   C10_HOST_DEVICE PtrType data() const { return data_; }
   C10_HOST_DEVICE decltype(auto) operator[](I i) { return TensorAccessor<T, N, Traits, I>(data_, sizes_, strides_)[i]; }
-  C10_HOST_DEVICE decltype(auto) operator[](I i) const {
-    return TensorAccessor<const T, N, Traits, I>(data_, sizes_, strides_)[i];
-  }
+  C10_HOST_DEVICE decltype(auto) operator[](I i) const { return TensorAccessor<const T, N, Traits, I>(data_, sizes_, strides_)[i]; }
 
  private:
   PtrType data_;
@@ -65,5 +63,7 @@ template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
 using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, Traits, int32_t>;
 template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
 using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, Traits, int64_t>;
+template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class I = int64_t>
+using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, Traits, I>;
 
 }  // namespace at
