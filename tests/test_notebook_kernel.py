@@ -32,6 +32,11 @@ __global__ void endless(unsigned* x) { for (unsigned n = x[0]; n != 77 || x[1]; 
 NAMES = "template <int N> __device__ float f(float x) { return f<N - 1>(x * 1.5f + N) + f<N - 1>(x - N); }"
 SLOW = f"{NAMES} template <> __device__ float f<0>(float x) {{ return x; }}\n"  # 2**25 calls
 SLOW += "__global__ void slow(float* x) { x[0] = f<25>(x[0]); }"
+SUM = (
+    "template <int N, int M> struct Sum { enum { value = Sum<N - 1, 2 * M>::value + Sum<N - 1, 2 * M + 1>::value }; };"
+)
+SLOW_AT_O0 = f"{SUM}\ntemplate <int M> struct Sum<0, M> {{ enum {{ value = M }}; }};\n"  # 2**18 classes
+SLOW_AT_O0 += "__global__ void slow(float* x) { x[0] = Sum<17, 1>::value; }"
 
 
 class Output(NamedTuple):
@@ -162,7 +167,11 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook):
 
 @pytest.mark.parametrize(
     ("arch", "text"),
-    [(ARCH, SLOW), ("cpu", SLOW), (f"{ARCH} --functions run", f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}")],
+    [
+        (ARCH, SLOW),
+        ("cpu", SLOW_AT_O0),
+        (f"{ARCH} --functions run", f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}"),
+    ],
     ids=["nvrtc", "cpu", "nvcc"],
 )
 def test_interrupting_ends_a_build(notebook, arch, text):
