@@ -242,6 +242,28 @@ bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1,
     assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
 
 
+def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
+    conditions = "defined(TORCH_VERSION_MAJOR) && TORCH_VERSION_MAJOR >= 2", "PY_VERSION_HEX >= 0x03080000"
+    text = "".join(f"\n#if {condition}\n n++;\n#endif" for condition in conditions)
+    text = f"#include <torch/extension.h>\nint64_t f() {{ int64_t n = 0;{text}\n return n; }}"
+    text += "\nint64_t g(torch::Tensor x) { return x._version() - 1; }"  # signed, as in torch
+    module = jitload.load_inline("conditions", cpp_sources=text, functions=["f", "g"])
+    assert (module.f(), module.g(torch.ones(1))) == (len(conditions), -1)
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("#if AT_PARALLEL_OPENMP\n#pragma omp atomic\n#endif", "ATen/Config.h"),  # torch builds it: not a light header
+        ("#include <ATen/cuda/CUDAContext.h>\n#if CUDA_VERSION >= 12000\n#endif", "cuda.h"),
+    ],
+)
+def test_a_macro_in_a_condition_brings_the_header_that_defines_it(text: str, header: str):
+    sources = Sources(host=(("m.cpp", text),))
+    [(_, merged)] = torch_sources("m", sources, (), Options(), TorchText())[0].host
+    assert f"#include <{header}>\n" in merged
+
+
 def test_mathematics_have_the_overloads_of_math_h_and_dtypes_torchs_signs():
     text = "#include <cmath>\nbool f(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
     assert jitload.load_inline("mathematics", cpp_sources="#include <torch/extension.h>\n" + text, functions=["f"]).f(

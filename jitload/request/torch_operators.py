@@ -27,7 +27,7 @@ COPIED = (
     "torch/headeronly/cuda/AtomicAdd.h torch/headeronly/cuda/KernelUtils.h torch/headeronly/macros/Export.h "
     "torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_fnuz_cvt.h "
     "torch/headeronly/util/TypeSafeSignMath.h torch/headeronly/util/bit_cast.h "
-    "torch/headeronly/util/floating_point_utils.h "
+    "torch/headeronly/util/floating_point_utils.h torch/headeronly/version.h "
 ) + " ".join(f"c10/util/Float8_{name}.h torch/headeronly/util/Float8_{name}.h" for name in FLOAT8)
 # The headers in which `torch/extension.h` declares names of the namespaces torch, at and c10.
 _DECLARING = ("c10/*/*.h", "ATen/*.h", "ATen/core/*.h", "torch/csrc/autograd/*.h", "torch/csrc/api/include/**/*.h")

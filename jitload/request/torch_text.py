@@ -92,7 +92,8 @@ _WORD_HEADERS = _table(
     "TensorArg; cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX "
     "LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; cuda_fp16.h: half half2 __half __half2 __float2half __half2float "
     f"__half_raw {_ATOMIC}; cuda_bf16.h: __nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 "
-    f"{_ATOMIC}"
+    f"{_ATOMIC}; torch/headeronly/version.h: TORCH_VERSION TORCH_VERSION_MAJOR TORCH_VERSION_MINOR TORCH_VERSION_PATCH "
+    "TORCH_ABI_VERSION; Python.h: PY_VERSION_HEX PY_MAJOR_VERSION; ATen/Config.h: AT_PARALLEL_OPENMP AT_PARALLEL_NATIVE"
 )
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
@@ -202,7 +203,7 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
                 lines += [f"#if __has_include(<{header}.h>)", f"#include <{header}.h>", "#endif"]
     if is_cuda and _CUDA_NAME.search(text):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
-    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", text):
+    if (is_cuda or "cuda/CUDA" in text) and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_(?:SUCCESS|VERSION)\b", text):
         lines.append("#include <cuda.h>")
     return "".join(f"{line}\n" for line in lines)
 

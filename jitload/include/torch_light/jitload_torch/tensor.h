@@ -76,7 +76,7 @@ class Tensor {
 #define X(T, name, path) \
   T name() const { return static_cast<T>(property(path)); }
   X(bool, is_leaf, ".is_leaf") X(bool, retains_grad, ".retains_grad") X(int64_t, output_nr, ".output_nr")
-  X(uint32_t, _version, "._version") X(bool, is_conj, ".is_conj") X(bool, is_neg, ".is_neg")
+  X(int64_t, _version, "._version") X(bool, is_conj, ".is_conj") X(bool, is_neg, ".is_neg")
   X(bool, is_nested, ".is_nested") X(bool, is_inference, ".is_inference") X(void, retain_grad, ".retain_grad")
 #undef X
   bool is_alias_of(const Tensor& other) const;
