@@ -254,7 +254,8 @@ def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
 @pytest.mark.parametrize(
     ("text", "header"),
     [
-        ("#if AT_PARALLEL_OPENMP\n#pragma omp atomic\n#endif", "ATen/Config.h"),  # torch builds it: not a light header
+        ("#if AT_PARALLEL_OPENMP\n#pragma omp atomic\n#endif", "ATen/Config.h"),  # no light header, so torch builds it
+        ("#if PYBIND11_VERSION_HEX >= 0x02060000\n#endif", "pybind11/detail/common.h"),  # likewise
         ("#include <ATen/cuda/CUDAContext.h>\n#if CUDA_VERSION >= 12000\n#endif", "cuda.h"),
     ],
 )

@@ -94,6 +94,7 @@ _WORD_HEADERS = _table(
     f"__half_raw {_ATOMIC}; cuda_bf16.h: __nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 "
     f"{_ATOMIC}; torch/headeronly/version.h: TORCH_VERSION TORCH_VERSION_MAJOR TORCH_VERSION_MINOR TORCH_VERSION_PATCH "
     "TORCH_ABI_VERSION; Python.h: PY_VERSION_HEX PY_MAJOR_VERSION; ATen/Config.h: AT_PARALLEL_OPENMP AT_PARALLEL_NATIVE"
+    "; pybind11/detail/common.h: PYBIND11_VERSION_HEX PYBIND11_VERSION_MAJOR PYBIND11_VERSION_MINOR"
 )
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.

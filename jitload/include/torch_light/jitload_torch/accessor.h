@@ -18,8 +18,7 @@ template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, c
 class TensorAccessor {
  public:
   using PtrType = typename Traits<T>::PtrType;
-  C10_HOST_DEVICE TensorAccessor(PtrType data, const I* sizes, const I* strides)
-      : data_(data), sizes_(sizes), strides_(strides) {}
+  C10_HOST_DEVICE TensorAccessor(PtrType data, const I* sizes, const I* strides) : data_(data), sizes_(sizes), strides_(strides) {}
   ArrayRef<I> sizes() const { return ArrayRef<I>(sizes_, N); }
   ArrayRef<I> strides() const { return ArrayRef<I>(strides_, N); }
   C10_HOST_DEVICE I size(I dim) const { return sizes_[dim]; }
