@@ -129,7 +129,7 @@ class _Process:
         call = lambda: (self._function(*self._args), self._arena)  # noqa: E731
         operators: frozenset[str] = frozenset()
         with torch.no_grad():
-            self._results, us, is_ordered = self._device.run(
+            self._results, us, is_ordered = self._device.measure(
                 write, partial(operators_of, call, in_all_threads=True) if is_traced else call, delay_ms
             )
         if is_traced:
@@ -227,7 +227,7 @@ def operators_of(call: Callable[[], Any], *, in_all_threads: bool) -> tuple[Any,
 
     Operators on single numbers do not count, such as that which counts the calls of a `BatchNorm2d`.
     """
-    os.environ["KINETO_LOG_LEVEL"] = "99"  # or the profiler would print
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler would print
     config = _ExperimentalConfig(profile_all_threads=in_all_threads)
     with _profiling, profile(record_shapes=True, experimental_config=config) as record, torch.no_grad():
         result = call()

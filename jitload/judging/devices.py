@@ -32,7 +32,7 @@ class Host:
         """Copy inputs from shared memory to the device, and clear the memory of an earlier call."""
         return inputs
 
-    def run(self, write: _Call, call: _Call, _delay_ms: float) -> tuple[Any, float, bool]:
+    def measure(self, write: _Call, call: _Call, _delay_ms: float) -> tuple[Any, float, bool]:
         """Call a function after `write` has written its inputs.
 
         Returns:
@@ -73,7 +73,7 @@ class Gpu(CudaClock, Host):
         arena.zero_()
         return inputs.to(arena.device)
 
-    def run(self, write: _Call, call: _Call, delay_ms: float) -> tuple[Any, float, bool]:
+    def measure(self, write: _Call, call: _Call, delay_ms: float) -> tuple[Any, float, bool]:
         """Call a function while the device is busy. Lines of the L2 cache do not persist until then."""
         self.wait()
         self._driver.cuCtxResetPersistingL2Cache()

@@ -100,7 +100,7 @@ class Problem:
         """Call the reference. Return what it returns, or its outputs, and its time on the device in microseconds."""
         delay_ms = min(1 + 4 * self._host_ms, _LONGEST_DELAY_MS)
         with torch.no_grad():
-            returned, us, _ = device.run(lambda: None, lambda: self.source.reference(*args), delay_ms)
+            returned, us, _ = device.measure(lambda: None, lambda: self.source.reference(*args), delay_ms)
         if device is HOST:
             self._host_ms = us / 1000
         results = [torch.as_tensor(leaf) for leaf in tree_leaves(returned) if leaf is not None]

@@ -117,10 +117,11 @@ def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], c
     """Return a function that launches the first of the codes that accepts the arguments. `names` are the codes'."""
     launched = [_code_export(label, doc, code) for label, code in zip(names, codes, strict=True)]
     first = launched[0]._replace(name=name)
-    builds = [build for export in launched if export.name == launched[0].name for build in export.builds]
+    builds = tuple(build for export in launched if export.name == launched[0].name for build in export.builds)
+    builds = builds if len(builds) > 1 else ()
     facts = _facts(codes, names, choice)
     if len(codes) == 1:
-        return first._replace(facts=facts, builds=tuple(builds) if len(builds) > 1 else ())
+        return first._replace(facts=facts, builds=builds)
     triton = {
         "descriptors": _descriptors(codes[0].specialization) or None,
         "descriptor_count": len(codes[0].specialization.descriptors),
@@ -131,8 +132,7 @@ def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], c
     members = {**first.members, "symbol": None, "triton": Struct("triton", triton)}
     if choice is not None:
         members["choice"] = choice_structure(first._replace(choice=choice), [code.values for code in codes])
-    builds = builds if len(builds) > 1 else []
-    return first._replace(variants=tuple(launched), members=members, facts=facts, builds=tuple(builds))
+    return first._replace(variants=tuple(launched), members=members, facts=facts, builds=builds)
 
 
 def _code_export(name: str, doc: str, code: _Code) -> Export:
