@@ -1,22 +1,18 @@
 """Finds out how many blocks of a kernel a multiprocessor runs at the same time, and what limits their number.
 
-For the current GPU, the driver is asked. For another architecture, the number is computed as in NVIDIA's
-`cuda_occupancy.h`. The limits come from "Technical Specifications per Compute Capability" in the CUDA guide.
+The number is computed as in NVIDIA's `cuda_occupancy.h`. The driver knows the limits of the current GPU. Those of other
+architectures come from "Technical Specifications per Compute Capability" in the CUDA guide.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from jitload.cuda.bindings import check_driver, import_bindings
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.errors import JitLoadError
 from jitload.inspection.code import KernelCode, LoadedKernel, find_code, image_rank
 from jitload.model import ImageKernel
-from jitload.toolchain.arch import capability_of, current_capability
+from jitload.toolchain.arch import capability_of, current_capability, device_attribute
 
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
@@ -78,7 +74,6 @@ class Occupancy:
         limited_by: The resources that allow the fewest blocks.
         suggested_block: The block size that lets the most threads run on a multiprocessor, for the same `shared_bytes`.
             Of several such sizes, this is the largest.
-        source: `driver` if `blocks` and `suggested_block` come from the driver, otherwise `computed`.
     """
 
     function: str
@@ -91,7 +86,6 @@ class Occupancy:
     limits: dict[str, int]
     limited_by: tuple[str, ...]
     suggested_block: int
-    source: Literal["driver", "computed"]
 
     @property
     def share(self) -> float:
@@ -106,12 +100,12 @@ class Occupancy:
             f"{self.blocks} blocks and {self.warps} of {self.max_warps} warps per multiprocessor ({self.share:.0%}), "
             f"limited by {' and '.join(self.limited_by)}\n"
             f"blocks by resource: {limits}\n"
-            f"suggested block: {self.suggested_block} ({self.source})"
+            f"suggested block: {self.suggested_block}"
         )
 
 
 def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multiprocessor) -> Occupancy:
-    """Return the occupancy on a multiprocessor with the limits `sm`, without asking the driver."""
+    """Return the occupancy on a multiprocessor with the limits `sm`."""
     kernel = code.kernel
     limits = block_limits(kernel, block, shared_bytes, sm)
     blocks = min(limits.values())
@@ -126,7 +120,6 @@ def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multi
         limits=limits,
         limited_by=tuple(name for name, count in limits.items() if count == blocks),
         suggested_block=suggest_block(kernel, shared_bytes, sm),
-        source="computed",
     )
 
 
@@ -180,16 +173,17 @@ def _round_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-# ---- the driver's answer ---------------------------------------------------------------------------------------------
+# ---- a loaded kernel -------------------------------------------------------------------------------------------------
 
-_checked = functools.partial(check_driver, problem="the driver cannot tell the occupancy")
+# The driver's numbers of the attributes of a device that are limits of its multiprocessors.
+_DRIVER_LIMITS = {"blocks": 106, "warps": 39, "shared_bytes": 81, "reserved_bytes": 111}
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
     """Return the occupancy of a kernel. By default, a block has 256 threads, or the kernel's maximum if smaller.
 
-    The driver is asked if cuda-bindings is installed, the current GPU can run the code, and `arch` is None or the GPU's
-    architecture. Otherwise, the occupancy is computed.
+    If `arch` is None and the current GPU can run the code, the limits are those of this GPU, otherwise those of the
+    code's architecture.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)
@@ -198,88 +192,15 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
         raise ValueError(f"{code.function}(): block={block}: a block of this kernel has 1 to {most} threads")
     if shared_bytes < 0:
         raise ValueError(f"{code.function}(): shared_bytes={shared_bytes} is negative")
-    capability = current_capability()
+    capability = current_capability() if arch is None else None
     number = 10 * capability[0] + capability[1] if capability else 0
-    is_current = image_rank(code.arch, number) and (arch is None or capability_of(code.arch)[0] == number)
-    if is_current:
-        try:
-            driver = import_bindings("driver")
-        except ToolchainError:  # without cuda-bindings the numbers are computed
-            is_current = False
-    if not is_current:
-        return compute_occupancy(
-            code, block, shared_bytes, multiprocessor_of(capability_of(code.arch)[0], code.function)
-        )
-    with _function(driver, code) as (device, function):
-        return _ask(driver, device, function, compute_occupancy(code, block, shared_bytes, _limits(driver, device)))
+    is_current = number and image_rank(code.arch, number)
+    sm = _current_limits(number) if is_current else multiprocessor_of(capability_of(code.arch)[0], code.function)
+    return compute_occupancy(code, block, shared_bytes, sm)
 
 
-def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupancy:
-    """Return `computed` with the driver's numbers of blocks and warps, and with the block that the driver suggests.
-
-    If no block fits, return `computed` unchanged.
-    """
-    shared = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-    static = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-    most = _checked(driver.cuDeviceGetAttribute(shared, device)) - _checked(driver.cuFuncGetAttribute(static, function))
-    if computed.shared_bytes > most:
-        return computed  # no block fits, and the driver would return an error
-    dynamic = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _checked(driver.cuFuncSetAttribute(function, dynamic, most))
-    blocks = _checked(
-        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, computed.block, computed.shared_bytes)
-    )
-    _, suggested = _checked(driver.cuOccupancyMaxPotentialBlockSize(function, None, computed.shared_bytes, 0))
-    return replace(
-        computed,
-        blocks=blocks,
-        warps=blocks * -(-computed.block // 32),
-        limited_by=computed.limited_by if blocks == min(computed.limits.values()) else ("the driver",),
-        suggested_block=suggested,
-        source="driver",
-    )
-
-
-@contextmanager
-def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
-    """Load the kernel on the current device, and yield the device and the kernel's `CUfunction`.
-
-    If no CUDA context is current, use device 0. The module's own copy of the kernel is not touched.
-    """
-    _checked(driver.cuInit(0))
-    status, device = driver.cuCtxGetDevice()
-    has_context = not status
-    if not has_context:
-        device = _checked(driver.cuDeviceGet(0))
-        _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
-    # This thread may be capturing a graph. The driver then loads code only in relaxed mode.
-    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))
-    try:
-        library = _checked(driver.cuLibraryLoadData(code.cubin, [], [], 0, [], [], 0))
-        try:
-            kernel = _checked(driver.cuLibraryGetKernel(library, code.kernel.symbol.encode()))
-            yield device, _checked(driver.cuKernelGetFunction(kernel))
-        finally:
-            driver.cuLibraryUnload(library)
-    finally:
-        driver.cuThreadExchangeStreamCaptureMode(mode)
-        if not has_context:
-            driver.cuCtxPopCurrent()
-            driver.cuDevicePrimaryCtxRelease(device)
-
-
-def _limits(driver: Any, device: Any) -> Multiprocessor:
-    """Return the limits of a device's multiprocessors. Limits that the driver lacks are from `MULTIPROCESSORS`."""
-    attribute = driver.CUdevice_attribute
-
-    def get(name: str) -> int:
-        return int(_checked(driver.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device)))
-
-    number = 10 * get("COMPUTE_CAPABILITY_MAJOR") + get("COMPUTE_CAPABILITY_MINOR")
-    return MULTIPROCESSORS.get(number, Multiprocessor(0, 0, 0))._replace(
-        blocks=get("MAX_BLOCKS_PER_MULTIPROCESSOR"),
-        warps=get("MAX_THREADS_PER_MULTIPROCESSOR") // 32,
-        shared_bytes=get("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-        reserved_bytes=get("RESERVED_SHARED_MEMORY_PER_BLOCK"),
-    )
+def _current_limits(number: int) -> Multiprocessor:
+    """Return the limits of the current GPU's multiprocessors, with those of a table that the driver does not know."""
+    limits = {name: device_attribute(attribute) or 0 for name, attribute in _DRIVER_LIMITS.items()}
+    limits["warps"] //= _WARP  # the driver has the number of threads
+    return MULTIPROCESSORS.get(number, Multiprocessor(0, 0, 0))._replace(**limits)

@@ -214,7 +214,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
         """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block size.
 
-        The driver answers for the current GPU. For another architecture, or without a GPU, the answer is computed.
+        It is computed from the limits of the current GPU, or from a table for another architecture or without a GPU.
 
         Args:
             block: Threads per block, an int or a tuple. By default, the block of `f[grid, block]` or of the Triton
