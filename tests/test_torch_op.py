@@ -162,27 +162,10 @@ def test_outputs_have_real_strides(mod):
     torch.testing.assert_close(twice(X.t()), 2 * X.t())
 
 
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("add_one", (X.half(),)),
-        ("add_one", (X.t(),)),
-        ("scale_", (torch.ones(4, 4).t(), 1.0)),
-        ("maybe", (X, X.double())),
-        ("square", (X.half(),)),
-        ("select", (X, X.int(), X.int())),
-    ],
-)
-def test_errors_are_those_of_a_call(operators, name, args):
-    from torch._subclasses import FakeTensorMode
-
-    with pytest.raises((TypeError, ValueError)) as eager:
-        operators[name](*args)
-    mode = FakeTensorMode()
-    fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
-    with mode, pytest.raises(eager.type) as traced:
-        operators[name](*fakes)
-    assert str(eager.value) == str(traced.value)
+def test_a_compiled_program_raises_the_error_of_a_call(operators):
+    for x, message in ((X.half(), "must be a float32 CPU tensor, got float16"), (X.t(), "must be contiguous")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            compiled(operators["add_one"])(x)
 
 
 def test_torch_does_not_trace_the_kernel_of_an_operator(operators):
@@ -195,17 +178,13 @@ def test_torch_does_not_trace_the_kernel_of_an_operator(operators):
     assert torch.compile(program, backend="aot_eager")(X).equal(X + 2)
 
 
-def test_fake_tensors_on_other_devices_are_refused(operators):
+def test_results_of_fake_calls_are_where_the_arguments_are(operators):
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():
-        with pytest.raises(ValueError, match="argument 'x' must be a CPU tensor, but it is on cuda:0; to support both"):
-            operators["add_one"](torch.empty(3, device="cuda:0"))
+        assert operators["add_one"](torch.empty(3, device="cuda:0")).device == torch.device("cuda:0")
         assert operators["iota"](0.0, 1.0, 5).device.type == "cpu"
     assert operators["row_sum"](X.to("meta")).shape == (3,)
-    for x, y in ((X, X.to("meta")), (X.to("meta"), X)):
-        with pytest.raises(ValueError, match="all tensors must be on one device"):
-            operators["axpy"](x, y, 1.0)
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------------

@@ -1,9 +1,6 @@
-"""Checks what operators take and return.
+"""Checks what operators require and return, and whether autograd would lose anything.
 
-`check_tensors` checks fake tensors as a call checks real ones, with the same errors (`argument_errors.cc`).
-
-Alignment is checked only when the compiled program runs, because a fake tensor has no address. Ranges of integers are
-checked then, too.
+The dtypes, devices and layouts of arguments are checked by the call of the function itself.
 """
 
 from __future__ import annotations
@@ -13,94 +10,7 @@ from typing import Any
 
 import torch
 
-from jitload.operators.signature import Argument, Signature
-
 is_alias_of: Any = torch._C._is_alias_of  # type: ignore[attr-defined]  # whether two tensors share a storage
-
-Pairs = list[tuple[Argument, torch.Tensor]]
-
-
-def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
-    """Check dtypes, devices and layouts of tensors as a call does, with the same errors.
-
-    `values` has one item for each tensor argument.
-    """
-    if not signature.devices:  # hand-written C++ checks its arguments itself
-        return
-    arguments = [argument for argument in signature.arguments if argument.is_tensor]
-    tensors = [(argument, value) for argument, value in zip(arguments, values, strict=True) if value is not None]
-    _check_dtypes(signature, tensors)
-    _check_devices(signature, tensors)
-    for argument, tensor in tensors:
-        if not argument.is_strided and not tensor.is_contiguous():
-            raise _layout_error(signature.name, argument, tensor)
-
-
-def _check_dtypes(signature: Signature, tensors: Pairs) -> None:
-    kernels = max((len(argument.dtypes) for argument, _ in tensors), default=1)
-    if any(all(a.accepts(_name(tensor.dtype), kernel) for a, tensor in tensors) for kernel in range(kernels)):
-        return
-    if kernels > 1:
-        raise _variant_error(signature, tensors, kernels)
-    argument, tensor = next((a, tensor) for a, tensor in tensors if not a.accepts(_name(tensor.dtype)))
-    expected = argument.dtypes[0] or ""
-    article = "an" if expected[0] in "aeio" else "a"
-    options = " or None" * argument.is_nullable + " or an int address" * argument.is_raw
-    raise TypeError(
-        f"{signature.name}(): argument {argument.name!r} must be {article} {expected} {_devices(signature, argument)} "
-        f"tensor{options}, got {_name(tensor.dtype)}"
-    )
-
-
-def _variant_error(signature: Signature, tensors: Pairs, kernels: int) -> TypeError:
-    got = ", ".join(f"{argument.name}={_name(tensor.dtype)}" for argument, tensor in tensors)
-    supported = ", ".join(f"({', '.join(_dtypes_of(signature, kernel))})" for kernel in range(kernels))
-    return TypeError(f"{signature.name}(): no kernel takes ({got}); there are kernels for {supported}")
-
-
-def _dtypes_of(signature: Signature, kernel: int) -> Iterator[str]:
-    for argument in signature.arguments:
-        if argument.is_tensor and argument.dtypes[kernel] is not None:
-            yield f"{argument.name}={argument.dtypes[kernel]}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _devices(signature: Signature, argument: Argument) -> str:
-    return "CPU" if argument.is_host else signature.devices
-
-
-def _check_devices(signature: Signature, tensors: Pairs) -> None:
-    first: tuple[Argument, torch.Tensor] | None = None
-    for argument, tensor in tensors:
-        name = f"{signature.name}(): argument {argument.name!r}"
-        devices = _devices(signature, argument)
-        if tensor.device.type.upper() not in (*devices.split(" or "), "META"):
-            hint = '; to support both, build it with arch=("native", "cpu")' if tensor.device.type == "cuda" else ""
-            raise ValueError(f"{name} must be a {devices} tensor, but it is on {tensor.device}{hint}")
-        if argument.is_host:
-            continue
-        first = first or (argument, tensor)
-        if tensor.device != first[1].device:
-            raise ValueError(
-                f"{name} is on {tensor.device}, but {first[0].name!r} is on {first[1].device}; "
-                "all tensors must be on one device"
-            )
-
-
-def _layout_error(function: str, argument: Argument, tensor: torch.Tensor) -> ValueError:
-    name = argument.name
-    copy = f"pass {name}.contiguous()"
-    if argument.is_written:
-        steps = f"tmp = {name}.contiguous(); {function}(…, tmp, …); {name}.copy_(tmp)"
-        copy = f"pass a copy and copy the result back ({steps})"
-    shape, strides = list(tensor.shape), list(tensor.stride())
-    return ValueError(
-        f"{function}(): argument {name!r} must be contiguous, got shape {shape} with strides {strides}; {copy}, "
-        "or name it in Launch(strided=…)"
-    )
 
 
 def check_requirement(function: str, term: str, test: Callable[[], Any], values: Callable[[], tuple[Any, ...]]) -> None:

@@ -29,7 +29,6 @@ from jitload.operators.checks import (
     check_requirement,
     check_results,
     check_tangents,
-    check_tensors,
     copy_if_overlapping,
     is_alias_of,
     is_recorded,
@@ -372,8 +371,7 @@ def _compile(state: _State, function: Any) -> None:
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
 
-    def check(values: tuple[Any, ...]) -> None:
-        check_tensors(plan.signature, values)
+    def prepare(values: tuple[Any, ...]) -> None:
         if is_recorded(values):
             _prepare_gradient(plan)
 
@@ -384,7 +382,7 @@ def _compile(state: _State, function: Any) -> None:
             return names["launch"](*args, **kwargs)
         return _prepare_gradient(plan)(*args, **kwargs)
 
-    names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
+    names |= {"_prepare": prepare, "_without_gradient": without_gradient, "_device": _default_device(plan)}
     exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
     for name in ("launch", "impl"):
         _keep_out_dynamo(names[name].__code__)

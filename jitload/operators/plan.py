@@ -153,7 +153,6 @@ def _write_source(
     extra = ["**keywords"] if needs_device or len(names) < len(inputs) else []
     keywords = [_read_keyword(argument) for argument in inputs if argument.keyword]
     keywords += ["    device = keywords.get('device')\n"] if needs_device else []
-    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.has_tensors]
     results = f"    return {', '.join(f'a_{name}' for name in allocations)}" if allocations else "    return None"
     arguments = ", ".join(
         f"{a.name}=" * bool(a.keyword) + (f"_to_device(a_{a.name})" if a.kind == "device" else f"a_{a.name}")
@@ -175,7 +174,7 @@ def _write_source(
         tensors=", ".join(tensors),
         keywords="".join(keywords),
         launch="\n".join(launch),
-        fake="\n".join([*allocations.values(), f"    _check({_tuple(checked)})", *_requirements(signature), results]),
+        fake="\n".join([*allocations.values(), f"    _prepare({_tuple(tensors)})", *_requirements(signature), results]),
     )
 
 

@@ -26,7 +26,6 @@ class Argument(NamedTuple):
         is_nullable: Whether the argument may be None.
         is_written: Whether the function writes to the tensor.
         is_strided: Whether the tensor need not be contiguous.
-        is_raw: Whether the function also takes an integer address. Error messages mention this possibility.
         is_host: Whether the tensor must be on the CPU, because a host function takes a pointer to host memory.
         dtypes: The dtype that each kernel of the function requires, or None for any dtype.
         default: A tuple that contains the default value, or () if there is none.
@@ -40,7 +39,6 @@ class Argument(NamedTuple):
     is_nullable: bool = False
     is_written: bool = False
     is_strided: bool = False
-    is_raw: bool = False
     is_host: bool = False
     dtypes: tuple[str | None, ...] = (None,)
     default: tuple[Any, ...] = ()
@@ -171,7 +169,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
             raise _no_type(function, record, "points to addresses, and torch does not see the tensors behind them")
         dtype = parameters[name]["dtype"] if name in parameters else describe_type(cpp_type).dtype
         types = [variant[index] for variant in facts.get("variant_types", [])] or [(cpp_type, dtype)]
-        flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "raw", "strided", "host")}
+        flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "strided", "host")}
         flags["is_written"] = not all(is_read_only(text) for text, _ in types)
         schema_type = f"Tensor{f'(a{index}!)' * flags['is_written']}{'?' * flags['is_nullable']}"
         declaration = f"{schema_type} {_schema_name(name, index)}"
