@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from jitload.cpptext.includes import read_headers
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import split_directives
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.errors import JitLoadError
 from jitload.request.request import HostSource
 
 _MACRO = "TVM_FFI_EMBED_CUBIN"
 _SYMBOL_PREFIX = "__tvm_ffi__cubin_"
-_KERNEL_NAME = re.compile(r'"([\w$]+)"')
-_MAX_LISTED_KERNELS = 12
-_log = logging.getLogger(__name__)
 _INCBIN = """\
 .balign 16
 .globl __tvm_ffi__cubin_{name}
@@ -55,8 +48,7 @@ def check_cubins(host: HostSource) -> None:
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
     """Check that each `TVM_FFI_EMBED_CUBIN(name)` in the C++ has a cubin, and that each cubin has such a macro.
 
-    Log a warning if the C++ looks up a kernel that a cubin lacks. `device_name` is the name under which the cubin of
-    `cuda_sources` is embedded, or "" if there is none.
+    `device_name` is the name under which the cubin of `cuda_sources` is embedded, or "" if there is none.
 
     Raises:
         JitLoadError: A cubin or a macro is missing, or the C++ itself defines a cubin of the same name.
@@ -74,7 +66,6 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
             f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name with "
             f"{_MACRO}_FROM_BYTES({duplicate}, …). Leave one of the two out."
         )
-    _check_lookups(host, include_dirs, uses)
     unused = sorted(embedded - set(uses.declared))
     if unused and not uses.in_macro:
         in_headers = _MacroUses(_read_user_headers(texts, include_dirs))
@@ -91,78 +82,14 @@ def _unused_cubin(name: str, declared: Sequence[str], device_name: str) -> JitLo
             f"\n    C++ that is passed with kernels must launch them: use {_MACRO}({name}) in it, or make two modules."
             "\n    If cuda_sources is C++ for the host compiler, pass kind='host'."
         )
-    return JitLoadError(f"{argument}: {_missing_macro(name, dict.fromkeys(declared))}{hint}")
-
-
-def _missing_macro(name: str, declared: Iterable[str]) -> str:
-    names = ", ".join(declared)
-    return f"the C++ has no {_MACRO}({name}); {f'it has: {names}' if names else 'it has none'}"
-
-
-def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
-    """Check the cubin and the kernel that each `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names.
-
-    A missing cubin is an error. A missing kernel is only a warning, because the lookup may never be executed. A
-    kernel's name is checked only if it is a string literal.
-    """
-    cubins = dict(host.cubins)
-    pieces = [piece for unit in host.units for piece in unit.pieces]
-    declared = {*cubins, *uses.declared, *uses.from_bytes}
-    for lookup in uses.lookups:
-        kernel = f'"{lookup.kernel}"' if lookup.kernel else "…"
-        location = f"{pieces[lookup.text_index][0]}:{lookup.line}: {_MACRO}_GET_KERNEL({lookup.cubin}, {kernel})"
-        if lookup.cubin not in declared:
-            if uses.in_macro or _headers_may_declare(host, [text for _, text in pieces], include_dirs):
-                continue
-            raise JitLoadError(f"{location}: {_missing_macro(lookup.cubin, sorted(declared))}")
-        if lookup.kernel and not uses.has_try and (cubin := cubins.get(lookup.cubin)):
-            from jitload.elf.cubin import read_image
-
-            symbols = [image_kernel.symbol for image_kernel in read_image(cubin).kernels]
-            if lookup.kernel not in symbols:
-                _warn_missing_kernel(location, lookup.kernel, symbols)
-
-
-def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Return whether a header may contain `TVM_FFI_EMBED_CUBIN`.
-
-    If an option may add headers or macros, return True.
-    """
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
-    if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
-        return True
-    return any(_MACRO in text for text in _read_user_headers(texts, include_dirs))
-
-
-def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> None:
-    from jitload.signature.demangle import demangle
-
-    signatures = dict.fromkeys(symbols, "")
-    with suppress(ToolchainError):  # raised if there is no demangler; then the message lists symbols only
-        signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
-    names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
-    listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
-    if len(names) > _MAX_LISTED_KERNELS:
-        listed += f" and {len(names) - _MAX_LISTED_KERNELS} more"
-    pattern = re.compile(rf"\b{re.escape(kernel)}[(<]")
-    mangled = next((symbol for symbol, signature in signatures.items() if pattern.search(signature)), "")
-    hint = f'\n    Ask for "{mangled}", or compile the kernel as extern "C".' if mangled else ""
-    _log.warning("%s: the cubin has no such kernel; it has: %s%s", location, listed, hint)
+    listed = f"it has: {', '.join(dict.fromkeys(declared))}" if declared else "it has none"
+    return JitLoadError(f"{argument}: the C++ has no {_MACRO}({name}); {listed}{hint}")
 
 
 def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
     """Return the texts of the user's headers that `texts` may include, directly or through other headers."""
     paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
     return [path.read_text(errors="replace") for path in paths]
-
-
-class _KernelLookup(NamedTuple):
-    """One `TVM_FFI_EMBED_CUBIN_GET_KERNEL(cubin, "kernel")`. `kernel` is "" if the argument is not a string literal."""
-
-    text_index: int
-    line: int
-    cubin: str
-    kernel: str
 
 
 class _MacroUses:
@@ -172,39 +99,33 @@ class _MacroUses:
         declared: The cubins in `TVM_FFI_EMBED_CUBIN(name)`, and the cubins whose symbols the C++ uses directly.
         unconditional: The cubins in `TVM_FFI_EMBED_CUBIN(name)` outside of `#if`.
         from_bytes: The cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
-        lookups: The uses of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` outside of `#if`.
         in_macro: Whether a macro of the user contains `TVM_FFI_EMBED_CUBIN`. The macro may declare cubins of any name.
-        has_try: Whether the C++ contains `try`. The C++ may then handle missing kernels.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.declared: list[str] = []
         self.unconditional: list[str] = []
         self.from_bytes: list[str] = []
-        self.lookups: list[_KernelLookup] = []
         self.in_macro = False
-        self.has_try = False
-        for index, text in enumerate(texts):
+        for text in texts:
             if _MACRO in text or _SYMBOL_PREFIX in text:
-                self._read(index, code_tokens(text))
+                self._read(code_tokens(text))
 
-    def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
+    def _read(self, tokens: Sequence[Token]) -> None:
         depth = 0  # the number of open `#if`
         for directive, run in split_directives(tokens):
             if directive:
                 depth += directive.name.startswith("if") - (directive.name == "endif")
             for position, token in enumerate(run):
-                if token.text == "try":
-                    self.has_try = True
-                elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
+                if token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
                     self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
                 elif directive:
                     self.in_macro = self.in_macro or token.text == _MACRO
                 elif token.text.startswith(_MACRO):
-                    following = [other.text for other in run[position + 1 : position + 6]]
-                    self._read_macro(token, following, text_index, is_unconditional=depth == 0)
+                    following = [other.text for other in run[position + 1 : position + 4]]
+                    self._read_macro(token, following, is_unconditional=depth == 0)
 
-    def _read_macro(self, macro: Token, following: list[str], text_index: int, *, is_unconditional: bool) -> None:
+    def _read_macro(self, macro: Token, following: list[str], *, is_unconditional: bool) -> None:
         if following[:1] != ["("] or len(following) < 3:
             return
         name = following[1]
@@ -213,6 +134,3 @@ class _MacroUses:
             self.unconditional += [name] if is_unconditional else []
         elif macro.text == f"{_MACRO}_FROM_BYTES":
             self.from_bytes.append(name)
-        elif macro.text == f"{_MACRO}_GET_KERNEL" and is_unconditional and name.isidentifier() and following[2] == ",":
-            literal = _KERNEL_NAME.fullmatch(following[3]) if following[4:] == [")"] else None
-            self.lookups.append(_KernelLookup(text_index, macro.line, name, literal[1] if literal else ""))
