@@ -21,6 +21,7 @@
   X(call, "PyObject_Call", void*, (void*, void*, void*))                               \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...))                    \
   X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
+  X(import_module, "PyImport_ImportModule", void*, (const char*))                      \
   X(new_long, "PyLong_FromLong", void*, (long))                                        \
   X(long_value, "PyLong_AsLongLongAndOverflow", long long, (void*, int*))              \
   X(integer, "PyLong_AsLongLong", long long, (void*))                                  \
