@@ -7,6 +7,7 @@ from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUN
 
 import jitload
 from jitload import Launch
+from jitload.request.launch import LAUNCH_ATTRIBUTES
 
 SOURCE = """
 extern "C" __global__ void tick(int n) {}
@@ -21,6 +22,13 @@ extern "C" __global__ void half_static(int n, float* out) {
 extern "C" __global__ void __cluster_dims__(2, 1, 1) paired(int n) {}
 extern "C" __global__ void __cluster_dims__(16, 1, 1) many(int n) {}
 """
+# Each field that is a launch attribute, except for the cluster, with each of its values and what the driver gets.
+SETTINGS = [
+    (name, value, setting)
+    for name, attribute in LAUNCH_ATTRIBUTES.items()
+    if name != "cluster"
+    for value, setting in (attribute.settings or {3: 3}).items()
+]
 EACH = {
     "tick": Launch(grid="n", block=1),
     "tiles": Launch(grid=1, block=1, shared_bytes="n"),
@@ -29,13 +37,17 @@ EACH = {
     "many": Launch(grid="n", block=1),
     "clustered": Launch(kernel="tick", grid=("n", 6, 2), block=1, cluster=(2, 3)),
     "sized": Launch(kernel="tick", grid=8, block=1, cluster="n"),
-    "cooperative": Launch(kernel="tick", grid="n", block=1, cooperative=True),
-    "pdl": Launch(kernel="tick", grid="n", block=1, pdl=True),
-    "urgent": Launch(kernel="tick", grid="n", block=1, priority=-3),
-    "spread": Launch(kernel="tick", grid=8, block=1, cluster=2, cluster_policy="spread"),
-    "balanced": Launch(kernel="paired", grid=8, block=1, cluster_policy="load_balancing"),
+    **{f"{name}_{value}": Launch(kernel="tick", grid="n", block=1, **{name: value}) for name, value, _ in SETTINGS},
     "everything": Launch(
-        kernel="tick", grid="n", block=2, cluster=2, cooperative=True, pdl=True, priority=0, shared_bytes=16
+        kernel="tick",
+        grid="n",
+        block=2,
+        cluster=2,
+        cooperative=True,
+        pdl=True,
+        priority=-3,
+        shared_bytes=16,
+        cluster_policy="load_balancing",
     ),
 }
 MAX_DYNAMIC_SHARED = 8
@@ -110,25 +122,25 @@ def test_a_limit_that_cannot_be_raised(unused, stub_driver):
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
-def test_each_attribute_goes_through_the_extended_launch(mod, stub_driver):
-    for name in ("cooperative", "pdl", "urgent"):
-        mod[name](4)
-    cooperative, pdl, urgent = stub_driver.launches()
-    assert {launch.call for launch in (cooperative, pdl, urgent)} == {"cuLaunchKernelEx"}
-    assert [list(launch.attributes) for launch in (cooperative, pdl, urgent)] == [[2], [6], [8]]
-    assert cooperative.attribute(LAUNCH_COOPERATIVE) == 1
-    assert pdl.attribute(LAUNCH_PDL) == 1
-    assert urgent.attribute(LAUNCH_PRIORITY) == -3
+@pytest.mark.parametrize(("name", "value", "setting"), SETTINGS)
+def test_each_attribute_goes_through_the_extended_launch(mod, stub_driver, name, value, setting):
+    mod[f"{name}_{value}"](4)
+    (launch,) = stub_driver.launches()
+    assert launch.call == "cuLaunchKernelEx"
+    assert {number: launch.attribute(number) for number in launch.attributes} == {
+        LAUNCH_ATTRIBUTES[name].number: setting
+    }
 
 
 def test_all_attributes_are_passed_at_once(mod, stub_driver):
     mod.everything[4, 3, 32, 0x66](9)
     (launch,) = stub_driver.launches()
     assert (launch.grid, launch.block, launch.shared_bytes, launch.stream) == ((4, 1, 1), (3, 1, 1), 32, 0x66)
-    assert sorted(launch.attributes) == [LAUNCH_COOPERATIVE, LAUNCH_CLUSTER, LAUNCH_PDL, LAUNCH_PRIORITY]
     assert launch.cluster == (2, 1, 1)
     assert launch.arguments == ((9).to_bytes(4, "little"),)
-    assert launch.attribute(LAUNCH_PRIORITY) == 0
+    numbers = {LAUNCH_COOPERATIVE: 1, LAUNCH_CLUSTER_POLICY: 2, LAUNCH_PDL: 1, LAUNCH_PRIORITY: -3}
+    assert sorted(launch.attributes) == sorted((*numbers, LAUNCH_CLUSTER))
+    assert {number: launch.attribute(number) for number in numbers} == numbers
 
 
 def test_a_cluster_divides_the_grid_that_counts_blocks(mod, stub_driver):
@@ -159,14 +171,6 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_li
         RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; use a smaller cluster or smaller blocks$"
     ):
         mod.sized[8, 1](8)
-
-
-def test_the_policy_of_a_cluster_is_passed(mod, stub_driver):
-    mod.spread(1)
-    mod.balanced(1)
-    spread, balanced = stub_driver.launches()
-    assert (spread.cluster, spread.attribute(LAUNCH_CLUSTER_POLICY)) == ((2, 1, 1), 1)
-    assert (balanced.cluster, balanced.attribute(LAUNCH_CLUSTER_POLICY)) == ((2, 1, 1), 2)
 
 
 def test_a_compiled_in_cluster_needs_no_attribute(mod, stub_driver):

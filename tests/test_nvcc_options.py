@@ -2,6 +2,7 @@
 
 import re
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import jitload
 from jitload.elf.cubin import read_image
 from jitload.errors import ToolchainError
 from jitload.request.arguments import read_flags, read_options
+from jitload.request.options import OPTIONS as ROWS
 from jitload.request.options import cpu_options, host_options, nvrtc_options
 from jitload.request.request import Call, make_request
 from jitload.request.sources import inline_sources
@@ -32,7 +34,7 @@ FOR_NVRTC = (
     *("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "--pre-include=a.h", "--std=c++17", "--ptxas-options=-v"),
     "--maxrregcount=32",
 )
-FOR_HOST = ("-isystem/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-includea.h", "-std=c++17", "-O2", "-Wall", "-g")
+FOR_HOST = ("-isystem/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17", "-O2", "-Wall", "-g")
 FOR_CPU = ("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17")
 
 
@@ -44,6 +46,12 @@ def test_options_of_nvcc_reach_each_compiler_in_its_own_spelling(words):
     assert cpu_options(nvrtc_options(words)) == FOR_CPU
     with pytest.raises(jitload.JitLoadError, match="extra_cuda_cflags ends with '-std', which takes a value"):
         nvrtc_options(["-std"])
+
+
+def test_the_manual_names_the_options_that_gcc_gets():
+    page = (Path(__file__).parents[1] / "docs" / "cpu.md").read_text()
+    missing = [row.names[0] for row in ROWS if row.nvrtc and row.host and f"`{row.names[0]}`" not in page]
+    assert missing == [], f"name {missing} in docs/cpu.md, where it says what g++ gets from extra_cuda_cflags"
 
 
 @pytest.mark.parametrize(

@@ -16,32 +16,32 @@ class Option(NamedTuple):
     """An option of nvcc that has a value, and what the other compilers get, each time followed by the value.
 
     Attributes:
-        names: The spellings of nvcc and NVRTC.
+        names: nvcc's spellings.
         nvrtc: What NVRTC gets. With None, it gets nothing.
-        host: What g++ gets for host code. "" stands for the values alone, which are options of g++.
-        cpu: What g++ gets for kernels on the CPU. A space at the end stands for two words.
+        host: What g++ gets for host code, and for kernels on the CPU if NVRTC gets the option. "" stands for the values
+            alone, which are options of g++. A space at the end stands for two words.
     """
 
     names: tuple[str, ...]
     nvrtc: str | None = None
     host: str | None = None
-    cpu: str | None = None
 
 
-_OPTIONS = (
-    Option(("-D", "--define-macro"), "-D", "-D", "-D"),
-    Option(("-U", "--undefine-macro"), "-U", "-U", "-U"),
-    Option(("-I", "--include-path"), "-I", "-I", "-I"),
-    Option(("-isystem", "--system-include"), "-I", "-isystem", "-isystem"),
-    Option(("-include", "--pre-include"), "--pre-include=", "-include", "-include "),
-    Option(("-std", "--std"), "--std=", "-std=", "-std="),
+OPTIONS = (
+    Option(("-D", "--define-macro"), "-D", "-D"),
+    Option(("-U", "--undefine-macro"), "-U", "-U"),
+    Option(("-I", "--include-path"), "-I", "-I"),
+    Option(("-isystem", "--system-include"), "-I", "-isystem"),
+    Option(("-include", "--pre-include"), "--pre-include=", "-include "),
+    Option(("-std", "--std"), "--std=", "-std="),
     Option(("-maxrregcount", "--maxrregcount"), "--maxrregcount="),
     Option(("-Xptxas", "--ptxas-options"), "--ptxas-options="),
     Option(("-Ofc", "--Ofast-compile"), "--Ofast-compile="),
     Option(("-Xcompiler", "--compiler-options"), None, ""),
     Option(("-t", "--threads", "-threads")),
 )
-_BY_NAME = {name: option for option in _OPTIONS for name in option.names}
+_BY_NAME = {option.nvrtc.rstrip("="): option for option in OPTIONS if option.nvrtc}  # kernels on the CPU need these
+_BY_NAME.update({name: option for option in OPTIONS for name in option.names})
 # Options of compilers and linkers whose value may be a separate word.
 TAKE_A_VALUE = frozenset((
     *_BY_NAME, "-L", "-l", "-x", "-arch", "-gencode", "-code", "-Xlinker", "-Xcudafe", "-Xnvlink", "--gpu-architecture",
@@ -206,10 +206,17 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
     result: list[str] = []
     for option, text in _read_options(options):
         if option is not None and option.host is not None:
-            result += (option.host + text,) if option.host else text.split(",")
+            result += _for_host(option.host, text)
         elif option is None and re.fullmatch(r"-O[0-3]", text):
             result.append(text)
     return tuple(filter(None, result))
+
+
+def _for_host(spelling: str, value: str) -> Sequence[str]:
+    """Return the words that g++ gets for an option of the table."""
+    if not spelling:
+        return value.split(",")
+    return (spelling[:-1], value) if spelling.endswith(" ") else (spelling + value,)
 
 
 def _check_option(option: str) -> None:
@@ -239,9 +246,7 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
     result: list[str] = []
     for option, text in _read_options(options):
         if option is not None:
-            prefix = option.cpu
-            if prefix is not None:
-                result += (prefix[:-1], text) if prefix.endswith(" ") else (prefix + text,)
+            result += () if option.host is None else _for_host(option.host, text)
         elif re.fullmatch("--?fmad=false", text):
             result.append("-ffp-contract=off")
         elif not re.fullmatch(_FOR_GPU_ONLY, text):
