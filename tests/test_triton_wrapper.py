@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from support.record import Reader
-from support.triton import function, multiple, parameter, specialize
+from support.triton import function, parameter, specialize
 
 from jitload.codegen.wrapper import describe_wrapper
 from jitload.errors import LaunchSpecError
-from jitload.model import Cubin, Scratch, Specialization
+from jitload.model import Cubin, Specialization
 from jitload.triton.wrapper import TritonFunction, TritonVariant, describe_triton_wrapper
 
 
@@ -48,9 +48,6 @@ def bare(name: str, arguments: list[Any], grid: Any = 1, **facts: Any) -> Triton
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"global_scratch": Scratch(size=8, alignment=3)}, "aligned to 3 bytes, which is not a power of 2"),
-    ({"num_ctas": 2}, "a cluster of (1, 1, 1) is not 2 blocks"),
-    ({"assumptions": (multiple("n", 12),)}, "'n' is assumed to be a multiple of 12, not a power of 2"),
     ({"grid": "m"}, "there is no parameter 'm'"),
     ({"grid": "F", "constexprs": (("F", 0.5),)}, "'F' is a 'constexpr' parameter, not an integer"),
     ({"grid": "n // BLOCK", "constexprs": (("BLOCK", 2**63),)}, "'BLOCK' is a 'constexpr' parameter"),

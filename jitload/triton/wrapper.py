@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -160,7 +159,6 @@ def _codes(variant: TritonVariant, first: int, codes: list[_Code]) -> list[_Code
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
-        _check_specialization(variant.name, cubin.triton)
         groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
     by_arch = sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
     launches = (_launch(group[0].triton, variant.grid) for group in by_arch if group[0].triton is not None)
@@ -195,32 +193,6 @@ def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
         nullable=tuple(a.parameter for a in specialization.assumptions if a.kind == "null"),
         strided=tuple(p.name for p in specialization.arguments if p.kind == "pointer"),
     )
-
-
-# ---- checks of a specialization --------------------------------------------------------------------------------
-
-
-def _check_specialization(name: str, spec: Specialization) -> None:
-    """Raise LaunchSpecError if Triton's metadata describes a kernel that cannot be launched."""
-    if problem := next(_problems(spec), None):
-        raise LaunchSpecError(problem, kernel=name)
-
-
-def _problems(spec: Specialization) -> Iterator[str]:
-    if not _is_power_of_two(spec.global_scratch.alignment):
-        yield f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
-    if math.prod(spec.cluster) != spec.num_ctas:
-        yield f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
-    for assumption in spec.assumptions:
-        if assumption.kind == "multiple_of" and not _is_power_of_two(assumption.value):
-            yield f"{assumption.parameter!r} is assumed to be a multiple of {assumption.value}, not a power of 2"
-    for descriptor in spec.descriptors:
-        if not 1 <= (rank := len(descriptor.block_shape)) <= MAX_RANK:
-            yield f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {MAX_RANK}"
-
-
-def _is_power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
 
 
 # ---- structures of the record ----------------------------------------------------------------------------------
