@@ -1,6 +1,5 @@
 /* A call of a Triton kernel: select a variant whose assumptions hold, and launch it with its scratch memory. */
 #include <stdio.h>
-#include <tvm/ffi/extra/c_env_api.h>
 
 #include "../core/call_steps.h"
 #include "descriptor.h"
@@ -138,10 +137,9 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
  * does. Both may be used while a graph is captured.
  */
 
-/* Memory for one launch, owned by a framework (`managed` or `tensor`) or by the driver's pool. */
+/* Memory for one launch, owned by a framework or by the driver's pool. */
 typedef struct jitload_scratch {
-  struct DLManagedTensorVersioned* managed;
-  TVMFFIObjectHandle tensor;
+  struct DLManagedTensorVersioned* managed; /* NULL for memory of the pool */
   jitload_cu_address pool;
   jitload_cu_address address; /* the first aligned address in the memory */
 } jitload_scratch;
@@ -162,30 +160,6 @@ static int jitload_raise_scratch_error(const jitload_request* request, jitload_c
   return jitload_fail("RuntimeError",
                       "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
                       request->kernel->name, (long long)bytes, (int)device, reason);
-}
-
-/* Use the allocator of the framework whose tensors are among the arguments; tvm-ffi keeps it for the call. */
-static int jitload_allocate_from_caller(const jitload_request* request, jitload_cu_device device, DLTensor* prototype,
-                                        int64_t bytes, jitload_scratch* out) {
-  if (TVMFFIEnvTensorAlloc(prototype, &out->tensor) == 0) {
-    out->address = jitload_tensor_address((const DLTensor*)((const char*)out->tensor + sizeof(TVMFFIObject)));
-    return 0;
-  }
-  TVMFFIObjectHandle error = NULL;
-  jitload_reason reason = {};
-  TVMFFIErrorMoveFromRaised(&error);
-  if (error != NULL) {
-    const TVMFFIByteArray message = ((const TVMFFIErrorCell*)((const char*)error + sizeof(TVMFFIObject)))->message;
-    const size_t size = message.size < sizeof reason.text ? message.size : sizeof reason.text - 1;
-    memcpy(reason.text, message.data, size);
-    TVMFFIObjectDecRef(error);
-  }
-  if (strncmp(reason.text, "TVMFFIEnvTensorAlloc", 20) == 0) { /* tvm-ffi's error: no allocator is set */
-    return jitload_raise_scratch_error(request, device, bytes,
-                                  "no framework offers an allocator in this call; import torch 2.10 or newer before "
-                                       "loading, or pass tensors of a framework with DLPack's exchange API");
-  }
-  return jitload_raise_scratch_error(request, device, bytes, reason.text);
 }
 
 static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device,
@@ -211,10 +185,12 @@ static int jitload_allocate_from_driver(const jitload_driver* driver, const jitl
   return jitload_raise_driver_error(driver, request->kernel->name, action, code);
 }
 
-/* Whether this is the framework's current stream, on which the framework would next use memory that is freed now. */
+/* Whether a framework allocates, and this is its current stream, on which it would next use memory that is freed
+ * now. */
 static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream) {
   void* current = NULL;
-  return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
+  return jitload_allocator != NULL && jitload_stream_source != NULL &&
+         jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
 }
 
 static int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
@@ -230,17 +206,9 @@ static int jitload_allocate_scratch(const jitload_driver* driver, const jitload_
   prototype.ndim = 1;
   prototype.dtype = DLDataType{kDLUInt, 8, 1};
   prototype.shape = &size;
-  const int has_explicit_stream = request->config != NULL && request->config->has_stream;
-  int failed;
-  if (jitload_allocator != NULL) {
-    failed = jitload_is_current(device, stream)
-                 ? jitload_allocate_from_framework(request, device, &prototype, bytes, out)
-                 : jitload_allocate_from_driver(driver, request, device, stream, size, out);
-  } else if (has_explicit_stream && stream != TVMFFIEnvGetStream(kDLCUDA, device)) {
-    failed = jitload_allocate_from_driver(driver, request, device, stream, size, out);
-  } else {
-    failed = jitload_allocate_from_caller(request, device, &prototype, bytes, out);
-  }
+  const int failed = jitload_is_current(device, stream)
+                         ? jitload_allocate_from_framework(request, device, &prototype, bytes, out)
+                         : jitload_allocate_from_driver(driver, request, device, stream, size, out);
   out->address = (out->address + (uint64_t)alignment - 1) & ~((uint64_t)alignment - 1);
   return failed;
 }
@@ -249,8 +217,6 @@ static void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream
                                  const jitload_scratch* scratch) {
   if (scratch->managed != NULL) {
     if (scratch->managed->deleter != NULL) scratch->managed->deleter(scratch->managed);
-  } else if (scratch->tensor != NULL) {
-    TVMFFIObjectDecRef(scratch->tensor);
   } else {
     driver->free_async(scratch->pool, stream);
   }
