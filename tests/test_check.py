@@ -208,36 +208,3 @@ def test_a_call_on_the_gpu_is_checked_on_copies():
         mod.shift[1, 64].check(memory[:8], memory[50:57], 8)
     with pytest.raises(RuntimeError, match="a race"):
         mod.shift[1, 64].check(memory[:50], memory[1:51], 50)
-
-
-GAPS = r"""
-extern "C" __global__ void fill(const float* x, float* y, int rows, int columns, int pitch) {
-    for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) y[i / columns * pitch + i % columns] = x[0];
-}
-extern "C" __global__ void copy(float* y) { if (threadIdx.x == 0) memset(y + 8, 0, 16); }
-"""
-
-
-@pytest.mark.parametrize("sanitize", [None, "address"])
-def test_an_access_between_the_rows_of_a_view_is_reported(sanitize):
-    launches = {"fill": jitload.Launch(strided=("x", "y")), "copy": jitload.Launch(strided="y")}
-    mod = jitload.load_inline("gaps", cuda_sources=GAPS, functions=launches, arch="cpu", sanitize=sanitize)
-
-    def call(name: str, *args: Any) -> None:
-        function = mod[name][1, 64]
-        function.check(*args) if sanitize is None else function(*args)
-
-    x, memory = torch.ones(3)[::2], torch.zeros(4, 3, 16)
-    call("fill", x, memory[1, :, :5], 3, 5, 16)
-    call("fill", x, memory[:, 1, 5:9], 4, 4, 48)
-    call("copy", memory[0, :, :12])
-    with pytest.raises(
-        RuntimeError, match=r"^fill\(\): a write of 4 bytes at byte 20 of 'y', which is between its elem"
-    ):
-        call("fill", x, memory[1, :, :5], 3, 6, 16)
-    with pytest.raises(RuntimeError, match=r"4 bytes at byte 128 of 'y', .* thread \(8, 0, 0\), at gaps\.cu:\d"):
-        call("fill", x, memory[:, :2, 4:8], 4, 4, 16)
-    with pytest.raises(RuntimeError, match="a write of 16 bytes at byte 32 of 'y', which is between its elements"):
-        call("copy", memory[:, 0, :11])
-    call("fill", memory, memory[1, :, :5], 3, 6, 16)  # the other tensor has the elements between
-    call("fill", x, memory.view(-1).as_strided((3, 2), (2, 3)), 1, 5, 1)  # rows that interlock

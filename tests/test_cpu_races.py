@@ -53,6 +53,8 @@ PLANTED = {
     ),
     "several_memories": "int* p[2] = {x, s}; for (int k = 0; k < 2; ++k)\n p[k][k == 0 ? t : t / 2] = t; //A //B\n",
     "last_word": "if (t > 61) x[127] = t; //A //B",
+    "read_again": "y[t] = x[0]; __syncthreads(); if (t < 60) y[t] = x[0]; //A\n if (t == 60) x[0] = 1; //B",
+    "byte": "char* c = (char*)x; c[t] = t; __syncthreads();\n if (t > 7) y[t] = c[5]; //A\n if (t == 5) c[t] = 1; //B",
     "third_reader": "if (t < 3) y[t] = s[0]; //A\n if (t == 2) s[0] = 1; //B",
 }
 QUIET = {

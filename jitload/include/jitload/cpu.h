@@ -104,10 +104,6 @@ typedef struct jitload_cpu_region {
   const char* name;
   uintptr_t begin;
   uintptr_t end;
-  uintptr_t element_bytes; /* if elements have bytes between them, and 0 otherwise */
-  int axis_count;
-  const int64_t* shape;
-  const int64_t* strides;
 } jitload_cpu_region;
 
 /* How the threads of a block run. */

@@ -52,23 +52,6 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
   return 0;
 }
 
-/* Return whether a tensor has memory between its elements. Where slices overlap or interlock, this is not found out. */
-static bool jitload_has_gaps(const DLTensor* tensor, int64_t span) {
-  int64_t count = 1;
-  for (int32_t axis = 0; tensor->strides != NULL && axis < tensor->ndim; ++axis) {
-    const int64_t stride = llabs(tensor->strides[axis]);
-    if (tensor->shape[axis] == 1 || stride == 0) continue;
-    int64_t inner = 1; /* elements from the first to the last one of the slices along this axis */
-    for (int32_t i = 0; i < tensor->ndim; ++i) {
-      const int64_t other = llabs(tensor->strides[i]);
-      if (i != axis && other <= stride) inner += (tensor->shape[i] - 1) * other;
-    }
-    if (inner > stride) return false;
-    count *= tensor->shape[axis];
-  }
-  return tensor->strides != NULL && count < span;
-}
-
 /* Return the memory between a tensor's first and last elements; strides may be negative. */
 static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* tensor) {
   const uintptr_t bytes = ((uintptr_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
@@ -81,15 +64,13 @@ static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* te
   }
   const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
   const uintptr_t end = jitload_is_empty(tensor) ? first : first + (uintptr_t)(high + 1) * bytes;
-  jitload_cpu_region region = {name, first + (uintptr_t)low * bytes, end, 0, tensor->ndim, tensor->shape, tensor->strides};
-  if (end != first && jitload_has_gaps(tensor, high - low + 1)) region.element_bytes = bytes;
-  return region;
+  return {name, first + (uintptr_t)low * bytes, end};
 }
 
 /* Return the memory of the parameters and of the array of their addresses. */
 static jitload_cpu_region jitload_param_memory(const jitload_request* request) {
   const int32_t count = request->kernel->param_count;
-  jitload_cpu_region all = {"", (uintptr_t)request->params, (uintptr_t)(request->params + count), 0, 0, NULL, NULL};
+  jitload_cpu_region all = {"", (uintptr_t)request->params, (uintptr_t)(request->params + count)};
   for (int32_t i = 0; i < count; ++i) {
     const uintptr_t begin = (uintptr_t)request->params[i], end = begin + request->kernel->params[i].size;
     if (begin < all.begin) all.begin = begin;

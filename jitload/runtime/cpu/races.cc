@@ -6,9 +6,8 @@ namespace {
 
 /* ---- the memory that is watched --------------------------------------------------------------------------------- */
 
-constexpr size_t kMostKept = 1 << 22; /* words of global memory whose cells are kept for later launches */
-constexpr size_t kMostSize = 16;      /* bytes of an access of one instruction */
-constexpr size_t kWordBytes = 5 * (sizeof(Cell) + sizeof(Access)); /* of the cells of a word and of its bytes */
+constexpr size_t kMostWords = 1 << 22; /* of global memory whose accesses are kept for later launches */
+constexpr size_t kMostSize = 16;       /* bytes of an access of one instruction */
 
 /* Allocate zeros; return NULL if there is not enough memory. */
 void* allocate_zeros(size_t size) {
@@ -19,30 +18,27 @@ void* allocate_zeros(size_t size) {
 
 size_t count_words(Memory memory) { return (memory.end + 3) / 4 - memory.begin / 4; }
 
-void free_cells(CellMemory* cells) {
-  if (cells->memory != NULL) munmap(cells->memory, cells->word_count * kWordBytes);
-  *cells = {};
+void free_accesses(Accesses* accesses) {
+  if (accesses->memory != NULL) munmap(accesses->memory, accesses->word_count * sizeof *accesses->memory);
+  *accesses = {};
 }
 
-/* Allocate cells of `count` words, without any access; return whether there is enough memory. */
-bool allocate_cells(CellMemory* cells, size_t count) {
-  free_cells(cells);
-  cells->memory = (Cell*)allocate_zeros(count * kWordBytes);
-  if (cells->memory != NULL) cells->word_count = count;
-  return cells->memory != NULL;
+/* Make room for the accesses to `count` words; return whether there is enough memory. */
+bool allocate_accesses(Accesses* accesses, size_t count) {
+  free_accesses(accesses);
+  accesses->memory = (Access (*)[kKept])allocate_zeros(count * sizeof *accesses->memory);
+  if (accesses->memory != NULL) accesses->word_count = count;
+  return accesses->memory != NULL;
 }
 
-/* Return a range whose first word has the cell with number `first`. */
-Watched make_watched(Memory memory, const CellMemory* cells, size_t first, uint64_t fresh, bool is_shared) {
-  const size_t count = cells->word_count, offset = first - memory.begin / 4;
-  Access* second_reads = (Access*)(cells->memory + 5 * count);
-  const Cells words = {cells->memory + offset, second_reads + offset};
-  const Cells bytes = {cells->memory + count + 4 * offset, second_reads + count + 4 * offset};
-  return {memory, memory.end - memory.begin - 4, words, bytes, fresh, is_shared};
+/* Return a range whose first word has the accesses with number `first`. */
+Watched make_watched(Memory memory, const Accesses* accesses, size_t first, uint64_t fresh, bool is_shared) {
+  const size_t offset = first - memory.begin / 4;
+  return {memory, memory.end - memory.begin - 4, accesses->memory + offset, fresh, is_shared};
 }
 
 /* Before an access by some code, its range is this one, which no access is in. */
-const Watched no_memory = {{(uintptr_t)1 << 62, ((uintptr_t)1 << 62) + kMostSize}, kMostSize - 4, {}, {}, 0, false};
+const Watched no_memory = {{(uintptr_t)1 << 62, ((uintptr_t)1 << 62) + kMostSize}, kMostSize - 4, NULL, 0, false};
 
 /* Watch a range. Ranges that overlap, such as those of two tensors of one memory, become one. */
 void watch_memory(Races* races, Memory memory) {
@@ -58,26 +54,10 @@ void watch_memory(Races* races, Memory memory) {
   races->watched[races->count++].memory = memory;
 }
 
-void free_watched(Races* races) {
-  if (races->watched != NULL) munmap(races->watched, (size_t)races->capacity * sizeof(Watched));
-  races->watched = NULL;
-  races->capacity = 0;
-}
-
-/* Make room for `count` ranges; return whether there is enough memory. */
-bool allocate_watched(Races* races, int count) {
-  races->count = 0;
-  if (count <= races->capacity) return true;
-  free_watched(races);
-  races->watched = (Watched*)allocate_zeros((size_t)count * sizeof(Watched));
-  if (races->watched != NULL) races->capacity = count;
-  return races->watched != NULL;
-}
-
 void free_races(Races* races) {
   if (races == NULL) return;
-  free_cells(&races->cells);
-  free_watched(races);
+  free_accesses(&races->accesses);
+  free(races->watched);
   munmap(races, sizeof *races);
 }
 
@@ -86,7 +66,7 @@ Races* spare_races; /* for the next launch */
 void forget_races(Races* races) {
   if (races == NULL) return;
   __atomic_sub_fetch(&race_launches, 1, __ATOMIC_RELAXED);
-  const bool is_kept = races->cells.word_count <= kMostKept && races->next_step < kLastStep / 2;
+  const bool is_kept = races->accesses.word_count <= kMostWords && races->next_step < kLastStep / 2;
   free_races(is_kept ? __atomic_exchange_n(&spare_races, races, __ATOMIC_ACQ_REL) : races);
 }
 
@@ -99,23 +79,22 @@ Races* watch_races(const Launch* launch) {
   __atomic_add_fetch(&race_launches, 1, __ATOMIC_RELAXED);
   races->next_step += kStepsAtOnce; /* so that the first one is not 0 */
   races->first_step = races->next_step;
-  if (!allocate_watched(races, call->tensor_count + own_memory.segment_count)) return forget_races(races), (Races*)NULL;
+  races->count = 0;
+  const size_t most = (size_t)(call->tensor_count + own_memory.segment_count);
+  Watched* watched = (Watched*)realloc(races->watched, most * sizeof(Watched));
+  if (watched == NULL) return forget_races(races), (Races*)NULL;
+  races->watched = watched;
   for (int i = 0; i < call->tensor_count; ++i) watch_memory(races, {call->tensors[i].begin, call->tensors[i].end});
   for (int i = 0; i < own_memory.segment_count; ++i) watch_memory(races, own_memory.segments[i]);
   size_t count = 0;
-  for (int i = 0; i < races->count; ++i) count += count_words(races->watched[i].memory);
-  if (count > races->cells.word_count) {
-    if (!allocate_cells(&races->cells, count)) return forget_races(races), (Races*)NULL;
-    madvise(races->cells.memory, count * sizeof(Cell), MADV_HUGEPAGE);
+  for (int i = 0; i < races->count; ++i) count += count_words(watched[i].memory);
+  if (count > races->accesses.word_count) {
+    if (!allocate_accesses(&races->accesses, count)) return forget_races(races), (Races*)NULL;
+    madvise(races->accesses.memory, count * sizeof *races->accesses.memory, MADV_HUGEPAGE);
   }
   for (int i = 0; i < races->count; ++i) {
-    const Memory memory = races->watched[i].memory;
-    count -= count_words(memory);
-    races->watched[i] = make_watched(memory, &races->cells, count, races->first_step * Access::kStep, false);
-    for (int k = 0; k < call->tensor_count; ++k) {
-      const jitload_cpu_region* tensor = &call->tensors[k];
-      races->watched[i].has_gaps |= tensor->element_bytes != 0 && contains(memory, tensor->begin);
-    }
+    count -= count_words(watched[i].memory);
+    watched[i] = make_watched(watched[i].memory, &races->accesses, count, races->first_step * Access::kStep, false);
   }
   return races;
 }
@@ -125,20 +104,20 @@ bool watch_launch(Worker* worker) {
   Launch* launch = worker->launch;
   Order* order = worker->order;
   const jitload_cpu_block* block = &launch->call->block;
-  if (own_code.end - own_code.begin > Access::kCode) {
-    return fail(worker, NULL, "more than 16 MiB of code, which sanitize=\"race\" cannot watch,"), false;
+  if (own_code.end - own_code.begin > Access::kLastCode) {
+    return fail(worker, NULL, "more than 4 MiB of code, which sanitize=\"race\" cannot watch,"), false;
   }
   if (!own_memory.is_complete) find_own_memory();
   if (launch->races == NULL && (launch->races = watch_races(launch)) == NULL) return false;
   const Memory memory = own_memory.thread_local_data;
-  if (!allocate_cells(&order->cells, count_words(memory))) return false;
+  if (!allocate_accesses(&order->accesses, count_words(memory))) return false;
   order->races = launch->races;
   order->next_step = 0;
   const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
   const Memory parts[] = {{memory.begin, dynamic}, {dynamic, dynamic + block->shared_bytes},
                           {dynamic + JITLOAD_MOST_SHARED, memory.end}};
   for (int i = 0; i < 3; ++i) {
-    order->shared[i] = make_watched(parts[i], &order->cells, parts[i].begin / 4 - memory.begin / 4, 0, true);
+    order->shared[i] = make_watched(parts[i], &order->accesses, parts[i].begin / 4 - memory.begin / 4, 0, true);
   }
   for (const Watched*& recent : order->recent) recent = &no_memory;
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
@@ -156,23 +135,21 @@ const Watched* find_watched(Order* order, uintptr_t begin, size_t size, const vo
     const Watched* next = i < 3 ? &order->shared[i] : &order->races->watched[i - 3];
     if (contains(next->memory, begin, size)) watched = next;
   }
-  if (watched != NULL && !watched->has_gaps && watched->last_word + 4 >= kMostSize) *recent = watched;
+  if (watched != NULL && watched->last_word + 4 >= kMostSize) *recent = watched;
   return watched;
 }
 
 /* ---- the order of accesses -------------------------------------------------------------------------------------- */
 
-/* An access that is made now. */
+/* An access that is made now, and the memory that it is in. */
 struct Now {
-  Worker* worker;
   const Order* order;
   const Watched* watched;
   Access access;
-  bool is_write;
 };
 
 /* Return the number of the block that made an access. It must not be older than the launch. */
-uint32_t block_of(const Now& now, Access access) {
+inline uint32_t block_of(const Now& now, Access access) {
   const Races* races = now.order->races;
   return now.watched->is_shared ? now.order->block : races->step_blocks[access.step() - races->first_step];
 }
@@ -195,7 +172,6 @@ bool is_ordered_in_part(const Order* order, Access access, uint32_t thread) {
 bool is_ordered(const Now& now, Access access) {
   const Order* order = now.order;
   const uint32_t thread = now.access.thread();
-  if (access.bits < now.watched->fresh || access.code() == 0) return true;
   if (!is_of_block(now, access)) {
     /* The other block, which may still run, takes notice of its atomics before others can see their effects. */
     const uint32_t* last = &order->races->atomic_steps[block_of(now, access) % kLastStep];
@@ -207,7 +183,7 @@ bool is_ordered(const Now& now, Access access) {
 
 /* Write where an access is, such as "byte 4 of 'x'". */
 void describe_address(const Now& now, uintptr_t address, char* text, size_t size) {
-  const jitload_cpu_region* tensor = nearest_tensor(now.worker->launch->call, address);
+  const jitload_cpu_region* tensor = nearest_tensor(jitload_cpu_current_worker->launch->call, address);
   const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
   if (contains({dynamic, dynamic + JITLOAD_MOST_SHARED}, address)) {
     snprintf(text, size, "byte %zu of dynamic shared memory", (size_t)(address - dynamic));
@@ -220,24 +196,24 @@ void describe_address(const Now& now, uintptr_t address, char* text, size_t size
   }
 }
 
-const char* kind_of(bool is_write, bool is_atomic) {
-  return is_atomic ? "an atomic operation" : is_write ? "a write" : "a read";
+const char* kind_of(Access access) {
+  return access.is_atomic() ? "an atomic operation" : access.is_write() ? "a write" : "a read";
 }
 
 /* Return an address within the call instruction of an access. */
 const void* code_address_of(Access access) {
-  return (const void*)(own_code.begin + ((access.code() - own_code.begin) & Access::kCode) - 1);
+  return (const void*)(own_code.begin + ((access.code() - own_code.begin) & Access::kLastCode) - 1);
 }
 
-[[noreturn]] void report_race(const Now& now, Access other, bool was_write, uintptr_t address, size_t size) {
-  Worker* worker = now.worker;
+[[noreturn]] void report_race(const Now& now, Access other, uintptr_t address, size_t size) {
+  Worker* worker = jitload_cpu_current_worker;
   Launch* launch = worker->launch;
   const uint32_t* block_dim = worker->block.block_dim;
   const uint32_t number = other.thread();
   char place[96], text[320], whose[96] = "";
   describe_address(now, address, place, sizeof place);
   snprintf(text, sizeof text, "a race: %s of %zu bytes at %s and another access are not ordered,",
-           kind_of(now.is_write, now.access.is_atomic()), size, place);
+           kind_of(now.access), size, place);
   worker->fault_address = code_address_of(now.access);
   if (!fail(worker, worker->current->index, "%s", text)) leave(worker);
   launch->other_address = code_address_of(other);
@@ -248,178 +224,94 @@ const void* code_address_of(Access access) {
     snprintf(whose, sizeof whose, " of block (%u, %u, %u)", index[0], index[1], index[2]);
   }
   snprintf(launch->other, sizeof launch->other, "; the other is %s by thread (%u, %u, %u)%s",
-           kind_of(was_write, other.is_atomic()), number % block_dim[0], number / block_dim[0] % block_dim[1],
+           kind_of(other), number % block_dim[0], number / block_dim[0] % block_dim[1],
            number / block_dim[0] / block_dim[1], whose);
   leave(worker);
 }
 
-/* ---- the cells of a word ---------------------------------------------------------------------------------------- */
+/* ---- the accesses to a word ------------------------------------------------------------------------------------- */
 
-bool conflicts(const Now& now, Access other, bool has_read) {
+/* Report the last access to some of the same bytes if it races with the one that is made now. Return whether every race
+ * with the last one is from now on also a race with this one. */
+__attribute__((noinline)) bool replaces(const Now& now, Access last, uintptr_t word, size_t size) {
+  const Access access = now.access;
+  const bool is_ordinary = !access.is_atomic() && !last.is_atomic(), are_atomics = access.is_atomic() && last.is_atomic();
+  const bool is_before = are_atomics || is_ordered(now, last);
+  const bool has_write = access.is_write() || last.is_write(), has_read = !access.is_write() || !last.is_write();
   /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
-  const bool is_harmless_read = has_read && !now.watched->is_shared;
-  const bool is_atomic = now.access.is_atomic();
-  if (other.is_atomic() ? is_atomic || is_harmless_read : is_harmless_read && is_atomic) return false;
-  return !is_ordered(now, other);
+  const bool can_race = has_write && (is_ordinary || !has_read || now.watched->is_shared);
+  if (can_race && !is_before) report_race(now, last, word + (uint32_t)__builtin_ctzll(last.bytes() & access.bytes()), size);
+  return is_before && last.is_atomic() >= access.is_atomic() && access.is_write() >= last.is_write() &&
+         (last.bytes() & ~access.bytes()) == 0;
 }
 
-/* Load an access that another worker may replace. */
-Access load(const Access* access) { return {__atomic_load_n(&access->bits, __ATOMIC_ACQUIRE)}; }
-
-/* Report an access if it races with those of a cell. */
-void compare(const Now& now, Cells cells, size_t number, uintptr_t address, size_t size) {
-  const Cell* cell = &cells.cells[number];
-  const Access* const lasts[] = {&cell->write, &cell->read, &cells.second_reads[number]};
-  for (const Access* last : lasts) {
-    const bool was_write = last == &cell->write;
-    const Access other = load(last);
-    if (conflicts(now, other, !now.is_write || !was_write)) report_race(now, other, was_write, address, size);
-    if (!now.is_write) return;
-  }
-}
-
-void record_write(const Now& now, Cells cells, size_t number) {
-  const Access last = load(&cells.cells[number].write);
-  const bool is_fresh = last.bits >= now.watched->fresh;
-  /* An atomic of the thread that has just written orders no other atomics after its write. */
-  if (is_fresh && now.access.is_atomic() && last.code() != 0 && !last.is_atomic() && is_of_block(now, last) &&
-      last.thread() == now.access.thread() && last.step() >= now.order->block_step) {
-    return;
-  }
-  cells.cells[number] = {{now.access.bits | (is_fresh ? last.bits & Access::kFlag : 0)}, {}};
-  cells.second_reads[number] = {};
-}
-
-/* Store a read. Of a word that two blocks have read, a read of each is kept, so that any write is a race with one. The
- * same holds for two threads that have read a word of shared memory in one step. Then the first read has a flag. */
-void record_read(const Now& now, Cells cells, size_t number) {
-  Access* read = &cells.cells[number].read;
-  const Access first = load(read);
-  /* A read that is ordered before this one is ordered before what this one is. */
-  if (is_ordered(now, first)) {
-    *read = now.access;
-    return;
-  }
-  Access second = load(&cells.second_reads[number]);
-  const bool is_shared = now.watched->is_shared;
-  if (is_shared || is_ordered(now, second) || block_of(now, first) == block_of(now, second)) {
-    second = cells.second_reads[number] = now.access;
-  }
-  if (first.is_atomic() || second.is_atomic()) return;
-  if (is_shared ? first.step() == second.step() : block_of(now, first) != block_of(now, second)) {
-    read->bits = first.bits | Access::kFlag;
-  }
-}
-
-void record(const Now& now, Cells cells, size_t number) {
-  now.is_write ? record_write(now, cells, number) : record_read(now, cells, number);
-}
-
-/* Watch an access of some of the bytes of a word, or of a word whose bytes have cells of their own. */
-void watch_bytes(const Now& now, uintptr_t word, uintptr_t begin, uintptr_t end) {
-  const Watched* watched = now.watched;
-  const bool is_whole = word >= begin && word + 4 <= end;
-  Access* write = &watched->words.cells[word / 4].write;
-  compare(now, watched->words, word / 4, word < begin ? begin : word, end - begin);
-  write->bits = (write->bits < watched->fresh ? now.order->step : write->bits) | Access::kFlag;
-  for (uintptr_t byte = word < begin ? begin : word; byte < word + 4 && byte < end; ++byte) {
-    compare(now, watched->bytes, byte, byte, end - begin);
-    if (!is_whole) record(now, watched->bytes, byte);
-  }
-  if (is_whole) record(now, watched->words, word / 4);
-}
-
-void watch_words(const Now& now, uintptr_t begin, uintptr_t end) {
-  const Cells words = now.watched->words;
-  for (uintptr_t word = begin & ~(uintptr_t)3; word < end; word += 4) {
-    const Access write = words.cells[word / 4].write;
-    if (word < begin || word + 4 > end || (write.has_flag() && write.bits >= now.watched->fresh)) {
-      watch_bytes(now, word, begin, end);
-    } else {
-      compare(now, words, word / 4, word, end - begin);
-      record(now, words, word / 4);
+/* Compare an access with what is kept of its word, and keep it, too. Only reads by different threads may be more than can
+ * be kept: then there is one of the current step, and in global memory usually one of another block. */
+inline __attribute__((always_inline)) void watch_word(const Now& now, uintptr_t word, size_t size) {
+  constexpr uint64_t kNotRead = Access::kWrite | Access::kAtomic;
+  const uint64_t bits = now.access.bits, fresh = now.watched->fresh;
+  Access* const kept = now.watched->kept[word / 4];
+  if (__builtin_expect(kept->bits < fresh, 1)) return (void)(kept->bits = bits);
+  Access* last_resort = &kept[(now.watched->is_shared ? now.access.thread() : now.order->block) % kKept];
+  const bool is_of_step = (last_resort->bits ^ bits) < Access::kStep;
+  const uint64_t all = kept[0].bits | kept[1].bits | kept[2].bits | kept[3].bits | bits;
+  if (is_of_step && (all & kNotRead) == 0 && kept[kKept - 1].bits >= fresh) return;
+  Access* target = NULL;
+  for (uint32_t i = 0; i < kKept; ++i) {
+    const Access last = {__atomic_load_n(&kept[i].bits, __ATOMIC_ACQUIRE)}; /* another worker may replace it */
+    const uint64_t changed = last.bits ^ bits;
+    if (last.bits < fresh) {
+      if (target == NULL) target = &kept[i];
+      break;
     }
+    if (((last.bits | bits) & kNotRead) == 0 && (changed / Access::kThread & 1023) != 0) continue;
+    if ((last.bits & bits & Access::kBytes) == 0) continue;
+    const bool is_same = changed < Access::kThread && (changed & (Access::kAtomic | Access::kBytes)) == 0;
+    if (is_same && last.bits % Access::kCode >= bits % Access::kCode) return;
+    if (is_same || replaces(now, last, word, size)) target = &kept[i];
   }
+  if (target == NULL && (now.access.is_write() || !(last_resort->is_write() || is_of_step))) target = last_resort;
+  if (target != NULL) target->bits = bits;
 }
 
-enum Kind { kRead, kWrite, kAtomic, kAtomicRead };
+enum Kind : uint64_t { kRead = 0, kWrite = Access::kWrite, kAtomicRead = Access::kAtomic, kAtomic = kAtomicRead | kWrite };
 
-inline Access make_access(const Order* order, bool is_atomic, const void* code) {
-  return {order->now | ((uintptr_t)code & Access::kCode) | (is_atomic ? Access::kAtomicBit : 0)};
+inline Access make_access(const Order* order, Kind kind, const void* code, uint64_t bytes) {
+  return {order->now | ((uintptr_t)code & Access::kLastCode) * Access::kCode | kind | bytes};
 }
 
 __attribute__((noinline)) void watch_access(const void* memory, size_t size, Kind kind, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
   Order* order = &jitload_cpu_race_order;
-  const uintptr_t begin = (uintptr_t)memory;
+  const uintptr_t begin = (uintptr_t)memory, end = begin + size;
   if (order->now == 0 || size == 0 || is_of_threads(worker, begin, size)) return;
-  const bool is_atomic = kind == kAtomic || kind == kAtomicRead, is_write = kind == kWrite || kind == kAtomic;
   const Watched* watched = find_watched(order, begin, size, code);
-  if (watched == NULL || watched->has_gaps) check(memory, size, is_write, code);
-  if (watched != NULL) {
-    watch_words({worker, order, watched, make_access(order, is_atomic, code), is_write}, begin, begin + size);
+  if (watched == NULL) check(memory, size, kind & Access::kWrite, code);
+  for (uintptr_t word = begin & ~(uintptr_t)3; watched != NULL && word < end; word += 4) {
+    uint64_t bytes = Access::kBytes;
+    if (word < begin) bytes &= bytes << (begin - word);
+    if (word + 4 > end) bytes &= Access::kBytes >> (word + 4 - end);
+    watch_word({order, watched, make_access(order, kind, code, bytes)}, word, size);
   }
-  if (is_atomic) order_atomic(worker, worker->current->number);
+  if (kind & Access::kAtomic) order_atomic(worker, worker->current->number);
 }
 
-/* Watch an ordinary read of what others have read; return whether a look at the first read was enough. */
-inline bool is_simple_read(const Watched* watched, Cells cells, size_t number, Access access) {
-  Access* read = &cells.cells[number].read;
-  const bool is_same_step = (read->bits ^ access.bits) < Access::kStep;
-  if (read->has_flag() && (!watched->is_shared || is_same_step)) return true;
-  if (!is_same_step || read->is_atomic()) return false;
-  if (watched->is_shared) read->bits |= Access::kFlag;
-  cells.second_reads[number] = access;
-  return true;
-}
-
-/* Watch an ordinary access; return whether a look at the last ones shows that it is no race. */
-template <bool is_write>
-inline __attribute__((always_inline)) bool is_simple(const Watched* watched, const Cells* cells, size_t number,
-                                                     Access access) {
-  Cell* cell = &cells->cells[number];
-  const uint64_t write = cell->write.bits, read = cell->read.bits;
-  const auto is_same = [=](uint64_t last) { return ((last ^ access.bits) & ~(Access::kCode | Access::kFlag)) == 0; };
-  if (__builtin_expect(write >= watched->fresh, 0)) return is_same(write) && !(write & Access::kFlag);
-  if (__builtin_expect(read < watched->fresh, 1)) {
-    (is_write ? cell->write : cell->read) = access;
-    return true;
-  }
-  if (!is_write) return is_same(read) || is_simple_read(watched, *cells, number, access);
-  if (!is_same(read) || cells->second_reads[number].bits >= watched->fresh) return false;
-  cell->write = access;
-  return true;
-}
-
-/* Let the bytes of a word have cells, unless there are accesses of the whole word; return whether they have. */
-inline __attribute__((always_inline)) bool has_bytes(const Order* order, const Watched* watched, uintptr_t address) {
-  Cell* cell = &watched->words.cells[address / 4];
-  const uint64_t write = cell->write.bits;
-  if (cell->read.bits >= watched->fresh) return false;
-  if (write >= watched->fresh) return (write & (Access::kCode | Access::kFlag)) == Access::kFlag;
-  cell->write.bits = order->step | Access::kFlag;
-  return true;
-}
-
-/* Watch an ordinary access, which usually is simple. */
-template <bool is_write, size_t size>
+/* Watch an ordinary access, which is aligned and usually in the same memory as the last one by the same code. */
+template <Kind kind, size_t size>
 inline __attribute__((always_inline)) void watch_aligned(const void* memory, const void* code) {
-  constexpr size_t unit = size < 4 ? 1 : 4; /* the bytes of a cell */
   const uintptr_t begin = (uintptr_t)memory;
   if (__builtin_expect(race_launches != 0 && begin % (size < 4 ? size : 4) == 0, 1)) {
     char local;
     const Order* order = *order_of_stack(&local);
     const Watched* watched = order->recent[(uintptr_t)code % kRecent];
-    const bool is_inside = begin - watched->memory.begin <= watched->last_word + 4 - size;
-    if (__builtin_expect(is_inside && (size >= 4 || has_bytes(order, watched, begin)), 1)) {
-      const Cells* cells = size < 4 ? &watched->bytes : &watched->words;
-      const Access access = make_access(order, false, code);
-      size_t done = 0;
-      while (done < size && is_simple<is_write>(watched, cells, (begin + done) / unit, access)) done += unit;
-      if (__builtin_expect(done == size, 1)) return;
+    if (__builtin_expect(begin - watched->memory.begin <= watched->last_word + 4 - size, 1)) {
+      const uint64_t bytes = size < 4 ? (((uint64_t)1 << size) - 1) << begin % 4 : Access::kBytes;
+      const Now now = {order, watched, make_access(order, kind, code, bytes)};
+      for (uintptr_t word = begin & ~(uintptr_t)3; word < begin + size; word += 4) watch_word(now, word, size);
+      return;
     }
   }
-  watch_access(memory, size, is_write ? kWrite : kRead, code);
+  watch_access(memory, size, kind, code);
 }
 
 }  // namespace
@@ -428,7 +320,7 @@ inline __attribute__((always_inline)) void watch_aligned(const void* memory, con
 
 #define JITLOAD_HOOK extern "C" __attribute__((visibility("hidden")))
 #define JITLOAD_HERE_ __builtin_return_address(0)
-#define JITLOAD_ACCESS(p, size, is_write) watch_aligned<is_write, size>(p, JITLOAD_HERE_)
+#define JITLOAD_ACCESS(p, size, is_write) watch_aligned<is_write ? kWrite : kRead, size>(p, JITLOAD_HERE_)
 #define JITLOAD_RARE_ACCESS(p, size, is_write) watch_access(p, size, is_write ? kWrite : kRead, JITLOAD_HERE_)
 #define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                              \
   watch_access(p, size, is_write ? kAtomic : kAtomicRead, JITLOAD_HERE_);      \

@@ -1,10 +1,10 @@
 /* What sanitize="race" knows about the accesses of a launch, and about their order.
  *
- * Each word of a tensor and of shared memory has a cell with its last write and two reads. A block begins a step, and
- * so does what may order its accesses: a barrier, an operation of a warp, an atomic. Two accesses of different threads
- * are unordered if no barrier of their block, no operation of their warp, and no atomics of both have come after the
- * first one. Which atomic an atomic synchronizes with is not followed: a race between two threads that both use atomics
- * may be missed, but an order is never overlooked.
+ * Of each word of a tensor and of shared memory, up to four accesses are kept. A block begins a step, and so does what
+ * may order its accesses: a barrier, an operation of a warp, an atomic. Two accesses of different threads are unordered
+ * if no barrier of their block, no operation of their warp, and no atomics of both have come after the first one. Which
+ * atomic an atomic synchronizes with is not followed: a race between two threads that both use atomics may be missed,
+ * but an order is never overlooked.
  *
  * Several workers run blocks. An access is one number, which is loaded and stored without a lock. So two workers that
  * access a word at the very same time may both miss the other's access.
@@ -18,51 +18,38 @@
 
 namespace {
 
-/* An access: a step, the thread, and the lower bits of the return address. A later step makes a greater number. */
+/* An access: a step, the thread, the lower bits of the return address, the kind, and a bit for each byte of the word. A
+ * later step makes a greater number. */
 struct Access {
   uint64_t bits;
 
-  uint64_t step() const { return bits >> 36; }
-  uint32_t thread() const { return (uint32_t)(bits >> 26) & 1023; }
-  bool is_atomic() const { return bits & kAtomicBit; }
-  bool has_flag() const { return bits & kFlag; }
-  uint64_t code() const { return bits & kCode; } /* 0 if there is no access */
+  uint64_t step() const { return bits / kStep; }
+  uint32_t thread() const { return (uint32_t)(bits / kThread) & 1023; }
+  uint64_t code() const { return bits / kCode & kLastCode; }
+  bool is_atomic() const { return bits & kAtomic; }
+  bool is_write() const { return bits & kWrite; }
+  uint64_t bytes() const { return bits & kBytes; }
 
-  static constexpr uint64_t kStep = (uint64_t)1 << 36, kThread = 1 << 26, kAtomicBit = 1 << 25;
-  static constexpr uint64_t kFlag = 1 << 24; /* of a write: the word's bytes have cells; of a read: see record_read() */
-  static constexpr uint64_t kCode = kFlag - 1;
+  static constexpr uint64_t kStep = (uint64_t)1 << 38, kThread = 1 << 28, kCode = 1 << 6, kLastCode = (1 << 22) - 1;
+  static constexpr uint64_t kAtomic = 32, kWrite = 16, kBytes = 15;
 };
-constexpr uint64_t kLastStep = 1 << 28;
+constexpr uint64_t kLastStep = 1 << 26;
 constexpr uint64_t kStepsAtOnce = 64; /* for a worker */
+constexpr uint32_t kKept = 4;         /* accesses for each word */
 
-/* The last accesses to a word or to a byte. */
-struct Cell {
-  Access write;
-  Access read;
-};
-
-/* Cells of words or of bytes, and a further read for each. Pages without accesses take no memory. */
-struct Cells {
-  Cell* cells;
-  Access* second_reads;
-};
-
-/* The cells of several ranges of memory: those of words, those of bytes, and their second reads. */
-struct CellMemory {
-  Cell* memory;
+/* The accesses to the words of several ranges of memory. Pages without accesses take no memory. */
+struct Accesses {
+  Access (*memory)[kKept];
   size_t word_count;
 };
 
-/* A range of memory. The cell of the word at `address` has the number `address / 4` in `words`, and that of a byte the
- * number `address` in `bytes`. */
+/* A range of memory. The word at `address` has the number `address / 4`. */
 struct Watched {
   Memory memory;
   size_t last_word; /* the offset of the last four bytes */
-  Cells words;
-  Cells bytes;
-  uint64_t fresh; /* lesser accesses are ordered before what is done now */
+  Access (*kept)[kKept];
+  uint64_t fresh; /* lesser accesses are ordered before what is done now, and come after all others of a word */
   bool is_shared;
-  bool has_gaps; /* between the elements of a tensor, which must not be accessed */
 };
 
 constexpr uint32_t kMostThreads = 1024;
@@ -72,9 +59,8 @@ constexpr uint32_t kRecent = 1024;
 struct Races {
   uint64_t next_step;
   uint64_t first_step;
-  CellMemory cells;
+  Accesses accesses;
   int count;
-  int capacity;
   Watched* watched;
   uint32_t step_blocks[kLastStep];  /* the block of each step of the launch */
   uint32_t atomic_steps[kLastStep]; /* when a thread of each block last did an atomic */
@@ -96,7 +82,7 @@ struct jitload_cpu_order {
   uint32_t block;
   bool has_atomics; /* whether a thread of the block did an atomic */
   Races* races;
-  CellMemory cells;
+  Accesses accesses;
   Watched shared[3]; /* the memory before, in and after dynamic shared memory */
   const Watched* recent[kRecent]; /* the range of the last access by code with such an address */
 };

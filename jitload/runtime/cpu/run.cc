@@ -15,7 +15,7 @@ namespace {
 void append_line(Launch* launch, const void* address);
 #ifdef JITLOAD_CPU_WATCHES
 bool watch_launch(Worker* worker);
-void free_cells(CellMemory* cells);
+void free_accesses(Accesses* accesses);
 void forget_races(Races* races);
 #endif
 
@@ -310,7 +310,7 @@ struct ThreadWorker {
     own_worker = NULL;
     release(&worker);
 #ifdef JITLOAD_CPU_WATCHES
-    free_cells(&jitload_cpu_race_order.cells);
+    free_accesses(&jitload_cpu_race_order.accesses);
 #endif
     if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
   }

@@ -65,28 +65,6 @@ const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr
   return nearest;
 }
 
-/* Return whether an access within the memory of a tensor touches bytes between its elements. */
-bool is_between_elements(const jitload_cpu_region* tensor, uintptr_t begin, size_t size) {
-  const uintptr_t element = tensor->element_bytes;
-  uintptr_t offset = begin - tensor->begin;
-  while (element != 0 && offset < begin + size - tensor->begin) {
-    uintptr_t rest = offset, last = UINTPTR_MAX;
-    while (true) { /* go along the axes, from the one with the greatest stride */
-      uintptr_t stride = 0, index = 0;
-      for (int i = 0; i < tensor->axis_count; ++i) {
-        const uintptr_t next = (uintptr_t)llabs(tensor->strides[i]) * element;
-        if (tensor->shape[i] > 1 && next > stride && next < last) stride = next, index = (uintptr_t)tensor->shape[i] - 1;
-      }
-      if (stride == 0) break;
-      rest -= (rest / stride < index ? rest / stride : index) * stride;
-      last = stride;
-    }
-    if (rest >= element) return true;
-    offset += element - rest;
-  }
-  return false;
-}
-
 [[noreturn]] void report(Worker* worker, const void* code, const char* text) {
   worker->fault_address = code;
   fail(worker, worker->current->index, "%s", text);
@@ -110,10 +88,6 @@ __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, 
     if (call->has_addresses) return; /* one of the call's addresses may point to this memory */
     snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size,
              (size_t)address);
-  } else if (contains({tensor->begin, tensor->end}, address, size)) {
-    if (call->has_addresses) return;
-    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of '%s', which is between its elements,", access, size,
-             (size_t)(address - tensor->begin), tensor->name);
   } else if (address < tensor->begin) {
     snprintf(text, sizeof text, "%s of %zu bytes, %zu before the first byte of '%s',", access, size,
              (size_t)(tensor->begin - address), tensor->name);
@@ -136,8 +110,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   const jitload_cpu_launch* call = worker->launch->call;
   const uintptr_t begin = (uintptr_t)memory;
   for (int i = 0; i < call->tensor_count; ++i) {
-    const jitload_cpu_region* tensor = &call->tensors[i];
-    if (contains({tensor->begin, tensor->end}, begin, size) && !is_between_elements(tensor, begin, size)) return;
+    if (contains({call->tensors[i].begin, call->tensors[i].end}, begin, size)) return;
   }
   if (is_of_threads(worker, begin, size)) return;
   if (!own_memory.is_complete) find_own_memory();
