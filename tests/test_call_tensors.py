@@ -15,14 +15,13 @@ from support.raw import RawCallError, call_raw
 
 import jitload
 from jitload import Launch
+from jitload.element_types import ELEMENT_TYPES
 
 # A pointer's element type, and the dtypes its tensor may have; "" takes any.
 POINTERS = {
-    "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
-    "unsigned short": "uint16", "int": "int32", "unsigned": "uint32", "long": "int64", "unsigned long": "uint64",
-    "long long": "int64", "unsigned long long": "uint64", "int8_t": "int8", "uint64_t": "uint64", "size_t": "uint64",
-    "float": "float32", "double": "float64", "__half": "float16", "half": "float16", "__nv_bfloat16": "bfloat16",
-    "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu",
+    **{row.cpp: row.dtype for row in ELEMENT_TYPES.values() if row.cpp},
+    "char": "int8", "unsigned": "uint32", "long": "int64", "unsigned long": "uint64", "int8_t": "int8",
+    "uint64_t": "uint64", "size_t": "uint64", "half": "float16",
     "float2": "float32 complex64", "double2": "float64 complex128", "float3": "float32", "float4": "float32",
     "char4": "int8", "uchar4": "uint8", "int2": "int32", "uint4": "uint32", "longlong2": "int64", "half2": "float16",
     "__nv_bfloat162": "bfloat16", "__nv_fp8x4_e4m3": "float8_e4m3fn",
@@ -33,8 +32,8 @@ POINTERS = {
 }  # fmt: skip
 DTYPES_OF_C = [*DTYPES, "float32x4"]
 ALIGNED = {"float4": 16, "float3": 4, "float2": 8, "int2": 8, "half2": 4, "char4": 4, "double2": 16, "longlong2": 16}
-INCLUDED = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "stdint.h", "cuda/std/complex")
-HEADERS = "".join(f"#include <{header}>\n" for header in INCLUDED)
+INCLUDED = {row.header for row in ELEMENT_TYPES.values() if row.header} | {"stdint.h", "cuda/std/complex"}
+HEADERS = "".join(f"#include <{header}>\n" for header in sorted(INCLUDED))
 DECLARED = """
 struct Point { float x, y; };
 struct Opaque;

@@ -104,7 +104,7 @@ MISTAKES = {
     ),
     "a narrow float without its header": (
         KERNEL.replace("= 1", "= bfloat16(1)"),
-        r"zoo\.cu:2: .bfloat16. was not declared(?s:.*)CUDA's types of this kind are __nv_bfloat16 .*<cuda_bf16\.h>",
+        r"zoo\.cu:2: .bfloat16. was not declared(?s:.*)#include <cuda_bf16\.h> declares CUDA's .*: __nv_bfloat16",
     ),
     "two kernels with errors": (
         KERNEL.replace("= 1", "= y") + KERNEL.replace("(float*", "2(flot*"),

@@ -10,6 +10,7 @@ from support.nvrtc import Answer, ask_nvrtc
 
 import jitload
 from jitload.cpptext.declarations import find_candidates
+from jitload.element_types import ELEMENT_TYPES
 from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
@@ -233,24 +234,22 @@ TYPES = {
     "float const* const* restrict": ("const float* const*", "pointer", "int64", 8),
     "int const volatile*": ("const volatile int*", "pointer", "int32", 4),
     "const unsigned long int *": ("const unsigned long*", "pointer", "uint64", 8),
-    "long long": ("long long", "int", None, 1),
-    "unsigned char*": ("unsigned char*", "pointer", "uint8", 1),
     "char*": ("char*", "pointer", "int8", 1),
-    "signed char": ("signed char", "int", None, 1),
     "short unsigned": ("unsigned short", "uint", None, 1),
     "wchar_t*": ("wchar_t*", "pointer", "int32", 4),
     "char16_t": ("char16_t", "uint", None, 1),
     "char32_t*": ("char32_t*", "pointer", "uint32", 4),
-    "bool": ("bool", "bool", None, 1),
-    "bool*": ("bool*", "pointer", "bool", 1),
-    "double": ("double", "float", "float64", 1),
-    "__half*": ("__half*", "pointer", "float16", 2),
+    **{
+        text: facts
+        for row in ELEMENT_TYPES.values()
+        for text, facts in (
+            (row.cpp, (row.cpp, row.kind, row.dtype if row.kind == "float" else None, 1)),
+            (f"{row.cpp}*", (f"{row.cpp}*", "pointer", row.dtype, row.size)),
+        )
+        if row.cpp
+    },
     "__half2 const*": ("const __half2*", "pointer", "float16", 4),
-    "__nv_bfloat16": ("__nv_bfloat16", "float", "bfloat16", 1),
     "__nv_bfloat162*": ("__nv_bfloat162*", "pointer", "bfloat16", 4),
-    "__nv_fp8_e4m3*": ("__nv_fp8_e4m3*", "pointer", "float8_e4m3fn", 1),
-    "__nv_fp8_e5m2": ("__nv_fp8_e5m2", "float", "float8_e5m2", 1),
-    "__nv_fp8_e8m0*": ("__nv_fp8_e8m0*", "pointer", "float8_e8m0fnu", 1),
     "__nv_fp8x4_e5m2*": ("__nv_fp8x4_e5m2*", "pointer", "float8_e5m2", 4),
     "__nv_fp4x2_e2m1*": ("__nv_fp4x2_e2m1*", "pointer", None, 1),
     "float3*": ("float3*", "pointer", "float32", 4),

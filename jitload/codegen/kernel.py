@@ -133,8 +133,10 @@ def pointer_flags(parameter: Parameter, launch: Launch) -> list[str]:
 
 def dtype_code(dtype: str | None) -> tuple[int, int]:
     """Return a dtype's DLPack type code and its number of bits. None means any dtype, which has 0 bits."""
-    row = ELEMENT_TYPES[dtype] if dtype is not None else None
-    return (row.code, 8 * row.size) if row else (0, 0)
+    if dtype is None:
+        return 0, 0
+    bits = re.search(r"\d+", dtype)  # a bool has no number
+    return ELEMENT_TYPES[dtype].code, int(bits[0]) if bits else 8
 
 
 def _kernel_flags(export: Export) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from jitload.cuda.predefined import UNDECLARED
+from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import Diagnostic, find_diagnostics, nearest_name
 from jitload.toolchain.cuda import extra_of
 from jitload.words import Argument, Words
@@ -14,12 +15,8 @@ _DIAGNOSTIC = (
     r"(?m)^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
-# For each kind of narrow float: the names that people write, CUDA's types, and the header that declares these types.
-_NARROW_FLOATS = (
-    (r"(?:__)?(?:nv_)?(?:bfloat16|bfloat162|bf16)", "__nv_bfloat16 and __nv_bfloat162", "cuda_bf16.h"),
-    (r"(?:__)?(?:nv_)?(?:half2?|float16|fp16)", "__half and __half2", "cuda_fp16.h"),
-    (r"__nv_fp8\w*", "__nv_fp8_e4m3 and __nv_fp8_e5m2", "cuda_fp8.h"),
-)
+# The names that people write for the types of narrow floats that a header of CUDA's declares, beside `fp16` and so on.
+_NARROW_FLOATS = {"bf16": "bfloat162?", "fp16": "half2?|float16"}
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
 _TEXTURE_REFERENCE = (
@@ -58,9 +55,12 @@ def hint_for(log: str, options: Sequence[str]) -> str:
 def type_hint(log: str) -> str:
     """Return a hint if an unknown name in the log looks like a type of 16-bit or 8-bit floats, otherwise ""."""
     for match in re.finditer(_UNKNOWN_NAME, log):
-        for pattern, types, header in _NARROW_FLOATS:
-            if re.fullmatch(pattern, match[1] or match[2]):
-                return f"CUDA's types of this kind are {types}, which #include <{header}> declares."
+        for header in dict.fromkeys(row.header for row in ELEMENT_TYPES.values() if row.header):
+            stem = header.removeprefix("cuda_").removesuffix(".h")
+            names = rf"(?:__)?(?:nv_)?(?:{stem}(?:_\w+|x\d\w+)?|{_NARROW_FLOATS.get(stem, stem)})"
+            if re.fullmatch(names, match[1] or match[2]):
+                types = ", ".join(row.cpp for row in ELEMENT_TYPES.values() if row.header == header)
+                return f"#include <{header}> declares CUDA's types of this kind: {types}."
     return ""
 
 

@@ -193,9 +193,9 @@ _ELEMENTS = {
     "__half2": _Element("struct", "float16", 4, 4),
     "__nv_bfloat162": _Element("struct", "bfloat16", 4, 4),
     **{
-        name.replace("fp8", f"fp8x{count}"): _Element("struct", scalar.dtype, count, count)
+        name.replace("_e", f"x{count}_e"): _Element("struct", scalar.dtype, count, count)
         for name, scalar in _SCALARS.items()
-        if name.startswith("__nv_fp8")
+        if name.startswith("__nv_fp")
         for count in (2, 4)
     },
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING, Any, Literal
+
+from jitload.element_types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,21 +22,13 @@ DataType = tuple[int, int, int]
 """DLPack's (code, bits, lanes)."""
 
 DTYPES: dict[str, DataType] = {
-    **{f"int{bits}": (0, bits, 1) for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": (1, bits, 1) for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": (2, bits, 1) for bits in (16, 32, 64)},
-    "bfloat16": (4, 16, 1),
+    # The number in the name is the number of bits, and a bool has 8.
+    **{name: (row.code, int((re.findall(r"\d+", name) or "8")[0]), 1) for name, row in ELEMENT_TYPES.items()},
     "complex64": (5, 64, 1),
     "complex128": (5, 128, 1),
-    "bool": (6, 8, 1),
     "float8_e3m4": (7, 8, 1),
     "float8_e4m3": (8, 8, 1),
     "float8_e4m3b11fnuz": (9, 8, 1),
-    "float8_e4m3fn": (10, 8, 1),
-    "float8_e4m3fnuz": (11, 8, 1),
-    "float8_e5m2": (12, 8, 1),
-    "float8_e5m2fnuz": (13, 8, 1),
-    "float8_e8m0fnu": (14, 8, 1),
 }
 
 _NUMPY_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}

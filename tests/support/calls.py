@@ -22,9 +22,8 @@ _numbers = itertools.count()
 
 def array(dtype: str = "float32", size: int = 8, device: int = 0, **claims: Any) -> CudaArray:
     """Return an array of `size` elements that claims a dtype and a CUDA device; see `CudaArray` for the claims."""
-    return CudaArray(
-        np.zeros((size, DTYPES[dtype][1] // 8), np.uint8), device, dtype=dtype, **{"shape": (size,), **claims}
-    )
+    item_size = (DTYPES[dtype][1] + 7) // 8
+    return CudaArray(np.zeros((size, item_size), np.uint8), device, dtype=dtype, **{"shape": (size,), **claims})
 
 
 def fresh(path: str | Path) -> jitload.Module:
