@@ -1,12 +1,11 @@
-"""PTX and LTO-IR to machine code, through nvJitLink and through the driver's linker."""
+"""PTX and LTO-IR to machine code, through nvJitLink."""
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from builds import ADD, python_env
+from builds import ADD
 from support.fatbins import fatbin_of
 from support.ptx import SOURCE, compile_to
 
@@ -197,15 +196,12 @@ def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
-    monkeypatch.setattr("jitload.cuda.linkers.driver_version", lambda: None)
     assert refused(ToolchainError, ptx) == (
-        "compiling PTX ('k.ptx') needs nvJitLink, which was not found, and there is no driver to link it instead. "
-        "Install nvJitLink with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver "
-        "older than CUDA 13)"
+        "compiling PTX ('k.ptx') needs nvJitLink, which was not found. Install it with: pip install nvidia-nvjitlink  "
+        "(or pip install nvidia-nvjitlink-cu12 for a driver older than CUDA 13)"
     )
-    assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
-    assert refused(ToolchainError, ptx).endswith(" Install nvJitLink with: pip install nvidia-nvjitlink-cu12")
+    assert refused(ToolchainError, ptx).endswith(" Install it with: pip install nvidia-nvjitlink-cu12")
 
 
 def test_nvjitlink_is_found_where_nvrtc_is(monkeypatch, tmp_path):
@@ -232,112 +228,3 @@ def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
         assert find_nvjitlink(read_settings()) == (None if index is None else libraries[index])
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert find_nvjitlink(read_settings()) == libraries[1]
-
-
-# ---- the driver's linker -----------------------------------------------------------------------------------------
-
-DRIVER = r"""
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <string>
-extern "C" {
-static int held = 0, destroyed = 0, target = 0;
-static char* log_buffer; static size_t log_size; static std::string cubin;
-static int Init(unsigned) { return 0; }
-static int DriverVersion(int* version) { *version = 12090; return 0; }
-static int CtxGetCurrent(void** context) { *context = nullptr; return 0; }
-static int PrimaryCtxRetain(void** context, int) { held++; *context = &held; return 0; }
-static int PrimaryCtxRelease(int) { held--; return 0; }
-static int CtxSetCurrent(void*) { return 0; }
-static int LinkCreate(unsigned count, int* names, void** values, void** state) {
-  for (unsigned i = 0; i < count; i++) {
-    if (names[i] == 5) log_buffer = (char*)values[i];
-    if (names[i] == 6) log_size = (size_t)values[i];
-    if (names[i] == 9) target = (int)(size_t)values[i];
-  }
-  *state = &target;
-  return 0;
-}
-static int LinkAddData(void*, int type, void* data, size_t size, const char*, unsigned, int*, void**) {
-  if (type != 1 || ((char*)data)[size - 1] != 0) return 1;
-  if (!std::strstr((char*)data, "st.glob.")) return 0;
-  std::snprintf(log_buffer, log_size, "ptxas application ptx input, line 7; error   : Unknown modifier '.glob'");
-  return 218;
-}
-static int LinkComplete(void*, const void** image, size_t* size) {
-  std::ifstream file("image.cubin", std::ios::binary);
-  cubin.assign(std::istreambuf_iterator<char>(file), {});
-  *image = cubin.data();
-  *size = cubin.size();
-  return 0;
-}
-static int LinkDestroy(void*) { destroyed++; return 0; }
-
-int driver_state(int which) { return which == 0 ? held : which == 1 ? destroyed : target; }
-int cuInit(unsigned flags) { return Init(flags); }
-int cuDriverGetVersion(int* version) { return DriverVersion(version); }
-int cuGetProcAddress_v2(const char* name, void** function, int, unsigned long, void*) {
-  struct Entry { const char* name; void* function; } entries[] = {
-    {"cuInit", (void*)Init}, {"cuDriverGetVersion", (void*)DriverVersion}, {"cuCtxGetCurrent", (void*)CtxGetCurrent},
-    {"cuDevicePrimaryCtxRetain", (void*)PrimaryCtxRetain}, {"cuDevicePrimaryCtxRelease", (void*)PrimaryCtxRelease},
-    {"cuCtxSetCurrent", (void*)CtxSetCurrent}, {"cuLinkCreate", (void*)LinkCreate},
-    {"cuLinkAddData", (void*)LinkAddData}, {"cuLinkComplete", (void*)LinkComplete},
-    {"cuLinkDestroy", (void*)LinkDestroy}};
-  *function = nullptr;
-  for (auto& entry : entries) if (!std::strcmp(entry.name, name)) *function = entry.function;
-  return *function ? 0 : 500;
-}
-}
-"""
-PROGRAM = """
-import ctypes, pathlib, sys
-import jitload
-from jitload.toolchain import cuda
-
-cuda._nvjitlink_files = lambda *_: ()
-arch, flags, ptx = sys.argv[1], sys.argv[2:], pathlib.Path("k.ptx").read_text()
-try:
-    data = jitload.compile_cubin(ptx, name="k.ptx", arch=arch, extra_cuda_cflags=flags).data
-    state = ctypes.CDLL("libcuda.so.1").driver_state
-    print([state(which) for which in range(3)], data == pathlib.Path("image.cubin").read_bytes())
-except jitload.JitLoadError as error:
-    print(type(error).__name__, error)
-"""
-
-
-@pytest.fixture(scope="module")
-def driver_dir(tmp_path_factory):
-    """A driver that links, in a directory of its own: a process can load one driver."""
-    directory = tmp_path_factory.mktemp("driver")
-    (directory / "driver.cc").write_text(DRIVER)
-    command = ["c++", "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "driver.cc", "-o", "libcuda.so.1"]
-    subprocess.run(command, cwd=directory, check=True)
-    return directory
-
-
-def link_with(driver_dir, ptx, image, *arguments) -> str:
-    (driver_dir / "k.ptx").write_text(ptx)
-    (driver_dir / "image.cubin").write_bytes(image)
-    env = python_env() | {"LD_LIBRARY_PATH": str(driver_dir)}
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, cwd=driver_dir, env=env, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-@pytest.mark.parametrize(("arch", "target"), [("sm_80", 80), ("sm_90a", 0x10000 + 90), ("sm_100f", 0x20000 + 100)])
-def test_the_drivers_linker_takes_the_place_of_nvjitlink(driver_dir, ptx, cubin, arch, target):
-    # The context was given back, the linker destroyed.
-    assert link_with(driver_dir, ptx, cubin.data, arch) == f"[0, 1, {target}] True\n"
-    answer = link_with(driver_dir, ptx.replace("st.global", "st.glob"), cubin.data, arch)
-    words = f"CompileError the linker could not compile 'k.ptx' for {arch}: k.ptx:7: Unknown modifier '.glob'"
-    assert answer.startswith(words)
-
-
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-def test_what_the_drivers_linker_cannot_do(driver_dir, ptx):
-    assert "the driver's linker does not take options" in link_with(driver_dir, ptx, b"", "sm_80", "-lineinfo")
-    unknown = link_with(driver_dir, ptx, b"", "sm_199")
-    assert unknown.startswith("ToolchainError the driver's linker does not know sm_199 (for 'k.ptx'):\n")

@@ -1,4 +1,4 @@
-"""Compiles PTX, LTO-IR and fatbins to a `Cubin`, with the linkers in `linkers.py`."""
+"""Compiles PTX, LTO-IR and fatbins to a `Cubin`, with nvJitLink."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
-from jitload.cuda.linkers import Format, LinkJob, link_with_driver, link_with_nvjitlink
+from jitload.cuda.nvjitlink import Format, LinkJob, link
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin, Image
@@ -16,7 +16,7 @@ from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels_without_source
-from jitload.toolchain.arch import driver_version, resolve_one_gpu_arch
+from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 from jitload.words import Argument, Words
 
@@ -101,9 +101,9 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
 
 def _compile(job: LinkJob, settings: Settings) -> Cubin:
     path = find_nvjitlink(settings)
-    linked = link_with_nvjitlink(path, job) if path else link_with_driver(job)
-    if linked is None:
+    if path is None:
         raise _no_linker_error(job, settings)
+    linked = link(path, job)
     if linked.cubin is None:
         raise _link_error(job, linked.log, path)
     image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
@@ -128,12 +128,9 @@ def _nvjitlink_option(option: str) -> str:
 def _no_linker_error(job: LinkJob, settings: Settings) -> ToolchainError:
     older = "" if settings.nvrtc == "12" else f"  (or {_install_command(12)} for a driver older than CUDA 13)"
     command = _install_command(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13)
-    driver_problem = "there is no driver to link it instead"
-    if job.format != "ptx" or job.options:
-        driver_problem = f"the driver's linker does not take {'options' if job.format == 'ptx' else job.format.upper()}"
     return ToolchainError(
-        f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found, and {driver_problem}. "
-        f"Install nvJitLink with: {command}{older}"
+        f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found. Install it with: "
+        f"{command}{older}"
     )
 
 
@@ -150,16 +147,14 @@ def _no_code_error(job: LinkJob) -> JitLoadError:
     )
 
 
-def _link_error(job: LinkJob, log: str, path: Path | None) -> JitLoadError:
-    """Return the error for a job that a linker rejected: nvJitLink at `path`, or the driver's if `path` is None."""
+def _link_error(job: LinkJob, log: str, path: Path) -> JitLoadError:
+    """Return the error for a job that the nvJitLink at `path` rejected."""
     if job.format == "fatbin" and "bad input" in log:
         return _no_code_error(job)
-    major = int(path.suffix[1:]) if path else (driver_version() or (13,))[0]
-    newer = _install_command(major).replace("install", "install -U")
+    newer = _install_command(int(path.suffix[1:])).replace("install", "install -U")
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
-        linker = "nvJitLink" if path else "the driver's linker"
         return ToolchainError(
-            f"{linker} does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
+            f"nvJitLink does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
             f"newer linker: {newer}"
         )
     diagnostics = tuple(
