@@ -17,7 +17,7 @@ from jitload import Launch
 from jitload.nvrtc import nvrtc_compile
 from jitload.request.arguments import read_flags, read_options
 from jitload.request.request import Call, make_request
-from jitload.request.sources import inline_sources
+from jitload.request.sources import SUFFIXES, inline_sources
 from jitload.toolchain import arch
 
 TWO = kernel("first") + kernel("second")
@@ -101,6 +101,16 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path):
     file.write_bytes(b'#define NAME "gr\xf6sser"\n' + ADD.encode())
     with pytest.raises(jitload.JitLoadError, match=r"latin\.cu is not UTF-8 \(byte 16\), .*\.o and \.cubin"):
         jitload.load("m", sources=[file], arch=ARCH)
+
+
+def test_the_documentation_names_every_suffix():
+    page = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
+    for name, text in (
+        ("the table of docs/sources.md", page),
+        ("the docstring of load() in api.py", jitload.load.__doc__),
+    ):
+        missing = [suffix for suffix in SUFFIXES if f"`{suffix}`" not in text]
+        assert missing == [], f"{name} has no {missing}"
 
 
 @pytest.mark.parametrize("argument", ["sources", "cuda_files", "cpp_files"])

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from jitload.words import Words
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
+    from jitload.request.request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,8 +86,8 @@ def prepare(directory: str, *, is_verbose: bool) -> None:
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
 
-    The sources are .cu, .cpp, .c and .o files. `jitload.load_module` loads the library. With --cubin, --ptx, --sass or
-    --resources, compile only the kernels of one file.
+    The suffix of a source says what it contains, as for `jitload.load`. `jitload.load_module` loads the library. With
+    --cubin, --ptx, --sass or --resources, compile only the kernels of one file.
     """
     prepare(options["directory"], is_verbose=options["verbose"])
     products = [product for product in ("cubin", "ptx", "sass", "resources") if options[product]]
@@ -178,18 +179,11 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
     process of `jitload run`, so output, exit code and signals are those of the program.
     """
     from jitload.pipeline import find_or_build
-    from jitload.request.request import make_program_request
 
     prepare(options["directory"], is_verbose=options["verbose"])
     if CPU in options["arch"].split(","):
         raise click.UsageError("a program needs a GPU: --arch cpu is only for `jitload compile`")
-    request = make_program_request(
-        sources,
-        arch=_archs(options["arch"]),
-        cuda_flags=options["cuda_flags"],
-        link_flags=options["ldflags"],
-    )
-    program = find_or_build(request, verbose=options["verbose"]).product
+    program = find_or_build(_program_request(sources, options), verbose=options["verbose"]).product
     if not os.access(program, os.X_OK):  # a program from an archive may not be executable
         program.chmod(0o700)
     sys.stdout.flush()
@@ -200,6 +194,27 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
             f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "
             "JITLOAD_CACHE_DIR to a directory elsewhere."
         ) from error
+
+
+def _program_request(paths: Sequence[str], options: Mapping[str, Any]) -> Request:
+    """Return the request for a program made of source files, object files and static libraries."""
+    from jitload.request.arguments import Call, read_options
+    from jitload.request.request import make_request
+    from jitload.request.sources import HOST_SUFFIXES, file_sources
+
+    for path in paths:
+        if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
+            raise JitLoadError(f"{path!r} is not a source file (.cu, .cpp); arguments of the program come after --")
+    sources = file_sources(paths)
+    call = Call(
+        name=Path(paths[0]).stem,
+        sources=sources,
+        makes="program",
+        options=read_options(extra_cuda_cflags=options["cuda_flags"], extra_ldflags=options["ldflags"]),
+        arch=_archs(options["arch"]),
+        kind="mixed" if sources.cuda else None,
+    )
+    return make_request(call)
 
 
 # ---- record ------------------------------------------------------------------------------------------------------

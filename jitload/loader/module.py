@@ -292,16 +292,8 @@ def check_is_library(path: Path) -> None:
 
     Mapping a truncated ELF file would end the process with SIGBUS.
     """
-    if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
-        alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
-        alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
-        advice = f"load_module() loads what build() made. For this file, use {alternative}"
-        kind = "other file" if path.suffix in alternatives else "source file"
-        raise LoadError(Words(f"{path} is not a library: ", Argument(kind, path.name, python=advice)))
-    if not path.is_file():
-        raise LoadError(f"no library at {path}")
-    if path.suffix not in (".so", ".dylib", ".dll"):
-        raise LoadError(f"{path} is not a library: the name of a library ends in .so")
+    if path.suffix not in (".so", ".dylib", ".dll") or not path.is_file():
+        raise _no_library(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(64)
@@ -314,6 +306,20 @@ def check_is_library(path: Path) -> None:
             ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
     if max(ends) > size:
         raise LoadError(f"the library {path} is truncated: it has {size} of {max(ends)} bytes. Build or copy it again.")
+
+
+def _no_library(path: Path) -> LoadError:
+    """Return the error for a file that does not exist or has the name of something else."""
+    from jitload.request.sources import SUFFIXES
+
+    alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
+    if path.suffix not in (*SUFFIXES, *alternatives):
+        is_file = path.is_file()
+        return LoadError(f"{path} is not a library: its name must end in .so" if is_file else f"no library at {path}")
+    alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
+    advice = f"load_module() loads what build() made. For this file, use {alternative}"
+    kind = "other file" if path.suffix in alternatives else "source file"
+    return LoadError(Words(f"{path} is not a library: ", Argument(kind, path.name, python=advice)))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
@@ -17,7 +16,6 @@ from jitload.request.arguments import (
     absolute_path,
     check_name,
     read_functions,
-    read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import (
@@ -31,7 +29,7 @@ from jitload.request.kind import (
 )
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
-from jitload.request.sources import HOST_SUFFIXES, Sources, file_sources
+from jitload.request.sources import Sources
 from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
@@ -198,7 +196,7 @@ class Request(NamedTuple):
     @property
     def has_record(self) -> bool:
         """Whether the result is a record of kernels, which can be launched before there is a library."""
-        return self.kind in ("device", "cubin", "triton")
+        return self.kind not in ("host", "cpu")
 
     @property
     def product(self) -> str:
@@ -274,25 +272,6 @@ def _request_for_code(call: Call, settings: Settings) -> Request:
         problem = "tensor maps exist only on GPUs: build the kernel without the architecture 'cpu'"
         raise LaunchSpecError(problem, kernel=name, field="tma")
     return _with_cpu_flags(request, call.options.host)
-
-
-def make_program_request(
-    paths: Sequence[str], *, arch: str | Sequence[str], cuda_flags: Sequence[str], link_flags: Sequence[str]
-) -> Request:
-    """Return the request for a program made of source files, object files and static libraries."""
-    for path in paths:
-        if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
-            raise JitLoadError(f"{path!r} is not a source file (.cu, .cpp); arguments of the program come after --")
-    sources = file_sources(paths)
-    call = Call(
-        name=Path(paths[0]).stem,
-        sources=sources,
-        makes="program",
-        options=read_options(extra_cuda_cflags=cuda_flags, extra_ldflags=link_flags),
-        arch=arch,
-        kind="mixed" if sources.cuda else None,
-    )
-    return make_request(call)
 
 
 def _settings_of(call: Call) -> Settings:

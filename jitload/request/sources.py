@@ -25,6 +25,10 @@ from jitload.words import Argument, Words
 CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 _OBJECT_SUFFIXES = (".o", ".obj", ".a")
+_CONTENTS = {
+    "CUDA C++": CUDA_SUFFIXES, "C++ and C": HOST_SUFFIXES, "object files": _OBJECT_SUFFIXES, "cubins": (".cubin",),
+}  # fmt: skip
+SUFFIXES = tuple(suffix for suffixes in _CONTENTS.values() for suffix in suffixes)
 
 
 class Sources(NamedTuple):
@@ -96,12 +100,12 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
                 f"source {_printable(str(path))!r} is PTX: compile it with compile_cubin(), and pass the result as "
                 "embed_cubin=."
             )
-        elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
+        elif suffix not in SUFFIXES:
+            contents = ", ".join(f"{content} ({', '.join(suffixes)})" for content, suffixes in _CONTENTS.items())
             raise JitLoadError(
                 Words(
                     f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
-                    f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
-                    f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file",
+                    f"of {contents}: rename the file",
                     *(Argument("inline", python=", or pass its text to load_inline()"), "."),
                 )
             )
