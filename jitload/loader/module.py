@@ -314,8 +314,8 @@ def _no_library(path: Path) -> LoadError:
 
     alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
     if path.suffix not in (*SUFFIXES, *alternatives):
-        is_file = path.is_file()
-        return LoadError(f"{path} is not a library: its name must end in .so" if is_file else f"no library at {path}")
+        problem = f"{path} is not a library: the name of a library ends in .so"
+        return LoadError(problem if path.is_file() else f"no library at {path}")
     alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
     advice = f"load_module() loads what build() made. For this file, use {alternative}"
     kind = "other file" if path.suffix in alternatives else "source file"
