@@ -317,7 +317,7 @@ def compile_cubin(
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled by nvJitLink or by the driver. From a fatbin, the machine code for `arch` is returned.
+    PTX and LTO-IR are compiled by nvJitLink. From a fatbin, the machine code for `arch` is returned.
     If the fatbin has no such code, or if compiler options are given, the fatbin's PTX is compiled.
 
     Without CUDA source, the parameter types of `extern "C"` kernels are unknown. Functions for such kernels need a

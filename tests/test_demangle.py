@@ -131,7 +131,7 @@ def test_a_kernel_that_nothing_types_takes_the_signature_of_its_launch():
     assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=short).startswith(
         "kernel 'k': 1 parameter in its signature, but 2 in the cubin\n"
         "    void k(float* x)\n"
-        "    The parameters in the cubin have 8, 4 bytes.\n"
+        "    The parameters in the cubin have 8, 4 bytes."
     )
     functions = {"k": Launch(signature="float* x, double shift")}
     assert message(SignatureError, text, extra_cuda_cflags=OLD, functions=functions).startswith(

@@ -96,11 +96,6 @@ INVALID = [
         jitload.JitLoadError,
         "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
     ),
-    (
-        {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
-        jitload.JitLoadError,
-        "embed_cubin['first']: the C++ itself defines a cubin of this name with TVM_FFI_EMBED_CUBIN_FROM_BYTES(first",
-    ),
     ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
         {"embed_cubin": {"frist": CUBIN, "o": CUBIN}},

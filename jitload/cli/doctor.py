@@ -11,7 +11,6 @@ import functools
 import platform
 import re
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -212,13 +211,10 @@ def _codes_of(class_name: str) -> list[str]:
 
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_CODE_BLOCK = re.compile(r"^```\w*\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
-_TABLE_ROW = re.compile(r"^\|(?:[-|]+\n| (.*) \|$)", re.MULTILINE)
-_MARKUP = re.compile(r"\*\*([^*\n]+)\*\*|`([^`]+)`")
 
 
 def _print_markdown(text: str) -> None:
-    """Print Markdown as text for a terminal. Links are printed as their texts."""
+    """Print Markdown without links: formatted on a terminal, and as it is elsewhere."""
     text = _LINK.sub(r"\1", text)
     if sys.stdout.isatty():
         from rich.console import Console
@@ -226,9 +222,7 @@ def _print_markdown(text: str) -> None:
 
         Console().print(Markdown(text))
         return
-    text = _TABLE_ROW.sub(lambda match: f"  {match[1].replace(' | ', ': ')}" if match[1] else "", text)
-    text = _CODE_BLOCK.sub(lambda match: textwrap.indent(match[1], "    "), text)
-    click.echo(_MARKUP.sub(lambda match: match[1] or match[2], text) + "\n")
+    click.echo(f"{text}\n")
 
 
 def read_sections() -> dict[str, str]:

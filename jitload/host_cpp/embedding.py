@@ -51,7 +51,7 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     `device_name` is the name under which the cubin of `cuda_sources` is embedded, or "" if there is none.
 
     Raises:
-        JitLoadError: A cubin or a macro is missing, or the C++ itself defines a cubin of the same name.
+        JitLoadError: A cubin or a macro is missing.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -61,11 +61,6 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         others = f". There are cubins named {', '.join(sorted(embedded))}" if embedded else ""
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}{others}")
-    if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
-        raise JitLoadError(
-            f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name with "
-            f"{_MACRO}_FROM_BYTES({duplicate}, …). Leave one of the two out."
-        )
     unused = sorted(embedded - set(uses.declared))
     if unused and not uses.in_macro:
         in_headers = _MacroUses(_read_user_headers(texts, include_dirs))
@@ -98,14 +93,12 @@ class _MacroUses:
     Attributes:
         declared: The cubins in `TVM_FFI_EMBED_CUBIN(name)`, and the cubins whose symbols the C++ uses directly.
         unconditional: The cubins in `TVM_FFI_EMBED_CUBIN(name)` outside of `#if`.
-        from_bytes: The cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
         in_macro: Whether a macro of the user contains `TVM_FFI_EMBED_CUBIN`. The macro may declare cubins of any name.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.declared: list[str] = []
         self.unconditional: list[str] = []
-        self.from_bytes: list[str] = []
         self.in_macro = False
         for text in texts:
             if _MACRO in text or _SYMBOL_PREFIX in text:
@@ -121,16 +114,7 @@ class _MacroUses:
                     self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
                 elif directive:
                     self.in_macro = self.in_macro or token.text == _MACRO
-                elif token.text.startswith(_MACRO):
-                    following = [other.text for other in run[position + 1 : position + 4]]
-                    self._read_macro(token, following, is_unconditional=depth == 0)
-
-    def _read_macro(self, macro: Token, following: list[str], *, is_unconditional: bool) -> None:
-        if following[:1] != ["("] or len(following) < 3:
-            return
-        name = following[1]
-        if macro.text == _MACRO and following[2] == ")":
-            self.declared.append(name)
-            self.unconditional += [name] if is_unconditional else []
-        elif macro.text == f"{_MACRO}_FROM_BYTES":
-            self.from_bytes.append(name)
+                elif token.text == _MACRO and [t.text for t in run[position + 1 : position + 4 : 2]] == ["(", ")"]:
+                    name = run[position + 2].text
+                    self.declared.append(name)
+                    self.unconditional += [name] if depth == 0 else []

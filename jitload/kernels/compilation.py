@@ -109,10 +109,7 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
         symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
     candidates = known_candidates(reading, image)
-    try:
-        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
-    except SignatureError as error:
-        raise _with_standard(error, source.options) from error
+    kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     if result.log:
         log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, compilation.layouts.variables)
@@ -147,18 +144,6 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
     headers = source.reading.files(nvrtc_include_dirs(toolchain))
     _Compilation(source, arch, toolchain).run(tuple(map(probe.kernel_expression, source.kernels)))
     return headers
-
-
-def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error. If an option selects a standard before C++11, add that NVRTC reports no types with it."""
-    old = next((option for option in options if re.fullmatch(_OLD_STANDARD, option)), None)
-    if old is None:
-        return error
-    standard = old.partition("=")[2]
-    return SignatureError(
-        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={standard} out, or "
-        "name a newer standard."
-    )
 
 
 class _Compilation:
