@@ -131,7 +131,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
     "kill": (("memory",), lambda n, r: _body("os.kill(os.getpid(), signal.SIGKILL)")),
     "group": (("memory",), lambda n, r: _body("os.killpg(0, signal.SIGKILL)")),
     "descriptors": (
-        ("launch", "cheat"),
+        ("launch", "cheat", "hang"),  # its process does not end at once
         lambda n, r: _body(f"os.closerange({r.randint(0, 800)}, 4096)\ntime.sleep({r.choice([0, 100])})"),
     ),
     "forged": (

@@ -17,7 +17,7 @@ PROBLEMS = {
             "(e := torch.exp(x)) / e.sum(1, keepdim=True)": "ok",
             "torch.zeros_like(x)": "wrong",
             "torch.full_like(x, 1 / 20_000)": "wrong",
-            "x.as_subclass(Late)": "wrong: result 0 is no torch.Tensor, but of type Late",
+            "x.as_subclass(Late)": "wrong: result 0 is Late of shape (4, 20000)",
             "torch.softmax(x, 1).to_sparse()": "wrong: result 0 is sparse_coo of shape (4, 20000)",
             "torch.empty_like(x, device='meta')": "wrong: result 0 is meta of shape (4, 20000)",
         },
@@ -115,7 +115,7 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         f"time.sleep(0.05); {RIGHT_BODY}",
         """
         from jitload.judging.devices import HOST
-        HOST.measure = lambda write, call, _: (write(), (call(), 0.0, True))[1]
+        HOST.measure = lambda write, call: (write(), (call(), 0.0, 0.0))[1]
         """,
     ),
     "work in a thread": (

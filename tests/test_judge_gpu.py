@@ -69,7 +69,7 @@ def test_python_files_that_launch_kernels(judge):
     ],
 )
 def test_broken_kernels_cost_only_themselves(judge, monkeypatch, change, stage):
-    monkeypatch.setattr(judge._problem, "setup", judge._problem.setup._replace(timeout=10.0))
+    monkeypatch.setattr(judge, "_timeout", 10.0)
     verdict = judge.run(ADD.replace(*change), LAUNCH)
     assert verdict.stage == stage, verdict
     assert judge.run(ADD, LAUNCH).ok

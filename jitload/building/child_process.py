@@ -47,16 +47,13 @@ class ChildProcess:
             pass_fds=descriptors,
         )
 
-    def ask(self, question: object, *, timeout_s: float | None = None) -> Any:
-        """Send a question and return the answer, or None if the child has ended. After `timeout_s`, kill it."""
+    def ask(self, question: object) -> Any:
+        """Send a question and return the answer, or None if the child has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             pickle.dump(question, self._process.stdin)
             self._process.stdin.flush()
-            if not select.select([self._process.stdout], [], [], timeout_s)[0]:
-                self.kill()
-                return None
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             # An error of a pipe usually means that the child has ended. A signal handler may also raise an OSError,
@@ -203,19 +200,17 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="jitload-parent", daemon=True).start()
 
 
-def answer_questions(
-    answer: Callable[[Any], object], *, idle_s: float | None = None, parent: int | None = None
-) -> None:
+def answer_questions(answer: Callable[[Any], object], *, idle_s: float | None = None) -> None:
     """Pass each question on standard input to `answer`, and write the result to standard output.
 
     This is the main loop of a child process. Questions and results are pickled. The loop ends when the parent closes
-    the pipes, after `idle_s` seconds without a question, or soon after the end of the process `parent`.
+    the pipes, or after `idle_s` seconds without a question.
     """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of tools must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         # The parent sends a question only after the last answer, so that no question is in the buffer.
-        while _has_question(questions, idle_s, parent):
+        while select.select([questions], [], [], idle_s)[0]:
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()
@@ -223,10 +218,3 @@ def answer_questions(
                 gc.freeze()
                 gc.enable()
     gc.freeze()  # a collection at exit would take longer than the rest of the exit
-
-
-def _has_question(questions: Any, idle_s: float | None, parent: int | None) -> bool:
-    while not select.select([questions], [], [], _POLL_S if parent else idle_s)[0]:
-        if parent is None or os.getppid() != parent:
-            return False
-    return True

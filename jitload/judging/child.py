@@ -17,7 +17,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -62,18 +61,18 @@ _profiling = threading.Lock()  # the profiler cannot be started twice
 
 
 def serve_candidate(connection: socket.socket, memory: int, setup: Setup) -> None:
-    """Answer the judge's requests, which are methods and their arguments, until it closes the connection."""
-    dumps, process = json.dumps, _Process()
+    """Start, and answer the judge's requests, which are names of methods, until it closes the connection."""
+    dumps, process, request = json.dumps, _Process(memory, setup), b"start"
     with suppress(ConnectionError):
-        while request := connection.recv(LONGEST_MESSAGE):
-            method, arguments = pickle.loads(request)  # noqa: S301  from the judge
+        while request:
             try:
-                answer = process.start(memory, setup) if method == "start" else getattr(process, method)(*arguments)
+                answer = getattr(process, request.decode())()
             except Rejected as rejection:
                 answer = rejection.facts
             except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
                 answer = _describe(error)
             connection.send(dumps(answer, ensure_ascii=False).encode(errors="replace"))
+            request = connection.recv(LONGEST_MESSAGE)
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
@@ -86,18 +85,22 @@ def _describe(error: BaseException) -> dict[str, Any]:
     return {
         "stage": "compile" if isinstance(error, CompileError) or kind in _COMPILE_ERRORS else "",
         "reason": f"{kind}: {message.strip()}"[:_LONGEST_TEXT],
-        "diagnostics": [text[:_LONGEST_TEXT]],
+        "diagnostics": text[:_LONGEST_TEXT],
     }
 
 
 class _Process:
-    def start(self, memory: int, setup: Setup) -> dict[str, Any]:
-        """Start CUDA, and make memory for calls."""
+    """The answers to the judge's requests, by their names."""
+
+    def __init__(self, memory: int, setup: Setup) -> None:
         self._setup = setup
         self._shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
-        self._arguments = self._shared[: setup.results[0].start]
-        self._device = open_device(setup.device, ExitStack(), flushes_l2=setup.flush_l2)
-        self._arenas = [torch.empty_like(self._arguments, device=setup.device) for _ in range(2)]
+
+    def start(self) -> dict[str, Any]:
+        """Start CUDA, and make memory for calls."""
+        self._arguments = self._shared[: self._setup.results[0].region.start]
+        self._device = open_device(self._setup.device, ExitStack(), flushes_l2=self._setup.flush_l2)
+        self._arenas = [torch.empty_like(self._arguments, device=self._setup.device) for _ in range(2)]
         return {}
 
     def load(self) -> dict[str, Any]:
@@ -115,26 +118,29 @@ class _Process:
         if replaced := [f"{o}.{n}" for (o, n), value in self._originals.items() if now.get((o, n)) is not value]:
             raise Rejected("cheat", f"it replaces {', '.join(replaced[:5])}")
 
-    def prepare(self, starts: tuple[int, ...]) -> dict[str, Any]:
-        """Receive the inputs of the next call, in other memory than those of the last one."""
+    def prepare(self) -> dict[str, Any]:
+        """Receive the inputs of the next call, in other memory than those of the last one.
+
+        Addresses come again, so that a result that is cached by address is wrong.
+        """
         self._arenas.reverse()
-        self._arena = self._arenas[0]
-        self._args = self._setup.arguments_in(self._arena, starts)
-        self._inputs = self._device.receive(self._arguments, self._arena)
+        self._args = self._setup.arguments_in(self._arenas[0])
+        self._inputs = self._device.receive(self._arguments, self._arenas[0])
         return {}
 
-    def call(self, delay_ms: int, is_traced: bool) -> dict[str, Any]:  # noqa: FBT001  of a request
-        """Call the candidate and measure this, or find out which operators of torch it calls."""
-        write = lambda: self._device.copy(self._arena, self._inputs)  # noqa: E731
-        call = lambda: (self._function(*self._args), self._arena)  # noqa: E731
-        operators: frozenset[str] = frozenset()
+    def call(self) -> dict[str, Any]:
+        """Call the candidate and measure this."""
+        arena = self._arenas[0]
         with torch.no_grad():
-            self._results, us, is_ordered = self._device.measure(
-                write, partial(operators_of, call, in_all_threads=True) if is_traced else call, delay_ms
+            self._results, us, busy_us = self._device.measure(
+                lambda: self._device.copy(arena, self._inputs), lambda: (self._function(*self._args), arena)
             )
-        if is_traced:
-            self._results, operators = self._results
-        return {"us": us, "is_ordered": is_ordered, "operators": sorted(operators)}
+        return {"us": us, "busy_us": busy_us}
+
+    def trace(self) -> dict[str, Any]:
+        """Call the candidate, and find out which operators of torch it calls."""
+        answer, operators = operators_of(self.call, in_all_threads=True)
+        return {**answer, "operators": " ".join(operators)}
 
     def fetch(self) -> dict[str, Any]:
         """Copy what the candidate has returned, and the arguments, to the shared memory."""
@@ -145,12 +151,10 @@ class _Process:
         for number, (value, spec) in enumerate(zip(values, expected, strict=False)):
             if not isinstance(value, torch.Tensor) and not spec.shape:
                 value = torch.as_tensor(value, dtype=getattr(torch, spec.dtype))  # noqa: PLW2901  a number
-            if type(value) not in (torch.Tensor, torch.nn.Parameter):  # a class of its own could compute later
-                raise Rejected("wrong", f"result {number} is no torch.Tensor, but of type {type(value).__name__}")
             if (kind := kind_of(value)) != (spec.dtype, spec.shape):
                 right = f"that of the reference {spec.dtype} of shape {spec.shape}"
                 raise Rejected("wrong", f"result {number} is {kind[0]} of shape {kind[1]}, and {right}")
-            self._device.copy(self._shared[spec.start : spec.start + spec.size], bytes_of(value))
+            self._device.copy(self._shared[spec.region], bytes_of(value))
         self._device.copy(self._arguments, arguments)
         self._check_functions()
         return {"has_results": bool(values)}
@@ -181,9 +185,8 @@ def _load_python(candidate: Candidate, setup: Setup) -> Any:
     file = import_file(path, "candidate")
     functions = candidate.functions if isinstance(candidate.functions, Mapping) else {}
     if functions and all(isinstance(keywords, Mapping) for keywords in functions.values()):
-        name, keywords = next((name, dict(keywords)) for name, keywords in functions.items())
-        kernel = getattr(file, keywords.pop("kernel", name))
-        return getattr(load_triton("candidate", kernel, **keywords), kernel.__name__)
+        name, keywords = next(iter(functions.items()))
+        return getattr(load_triton("candidate", getattr(file, name), **keywords), name)
     if hasattr(file, "ModelNew"):
         torch.manual_seed(setup.seed)
         return file.ModelNew(*setup.model_args).to(setup.device)

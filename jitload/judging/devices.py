@@ -19,6 +19,7 @@ from jitload.cuda.bindings import import_bindings
 from jitload.measuring.clocks import CudaClock
 
 _Call = Callable[[], Any]
+DELAYS_MS = (2, 20, 200)  # how long a GPU is kept busy until a function has launched its work
 
 
 class Host:
@@ -32,17 +33,17 @@ class Host:
         """Copy inputs from shared memory to the device, and clear the memory of an earlier call."""
         return inputs
 
-    def measure(self, write: _Call, call: _Call, _delay_ms: float) -> tuple[Any, float, bool]:
+    def measure(self, write: _Call, call: _Call) -> tuple[Any, float, float]:
         """Call a function after `write` has written its inputs.
 
         Returns:
-            Its results, as the default stream sees them, its time in microseconds, and whether it has launched all work
-            within half of the delay.
+            Its results, as the default stream sees them, its time, and how long the device was kept busy before, both
+            in microseconds.
         """
         write()
         start = perf_counter()
         results = call()
-        return results, (perf_counter() - start) * 1e6, True
+        return results, (perf_counter() - start) * 1e6, 0.0
 
 
 class Gpu(CudaClock, Host):
@@ -62,6 +63,7 @@ class Gpu(CudaClock, Host):
         driver = SimpleNamespace(**vars(import_bindings("driver")))
         super().__init__(driver, stream.device_index, 0, flushes_l2=flushes_l2, resources=resources)
         self._cycles_per_ms = self._get(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)  # which is in kHz
+        self._delay_ms = DELAYS_MS[0]
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy bytes."""
@@ -73,12 +75,15 @@ class Gpu(CudaClock, Host):
         arena.zero_()
         return inputs.to(arena.device)
 
-    def measure(self, write: _Call, call: _Call, delay_ms: float) -> tuple[Any, float, bool]:
-        """Call a function while the device is busy. Lines of the L2 cache do not persist until then."""
+    def measure(self, write: _Call, call: _Call) -> tuple[Any, float, float]:
+        """Call a function while the device is busy, for twice as long as the last call took to launch its work.
+
+        Lines of the L2 cache do not persist until then.
+        """
         self.wait()
         self._driver.cuCtxResetPersistingL2Cache()
-        began = perf_counter()
-        self._sleep(int(delay_ms * self._cycles_per_ms))
+        began, busy_us = perf_counter(), self._delay_ms * 1000.0
+        self._sleep(int(self._delay_ms * self._cycles_per_ms))
         write()
         if self._flushes_l2:
             self.empty_cache()
@@ -88,9 +93,10 @@ class Gpu(CudaClock, Host):
         self._set_stream(**self._facts)  # the function may have chosen another one
         self._driver.cuEventRecord(stop, 0)
         copies = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, results)
-        is_ordered = perf_counter() - began < delay_ms / 2000
+        needed_ms = 2000 * (perf_counter() - began)
+        self._delay_ms = next((delay_ms for delay_ms in DELAYS_MS if delay_ms > needed_ms), DELAYS_MS[0])
         self.wait()
-        return copies, self._elapsed(start, stop), is_ordered
+        return copies, self._elapsed(start, stop), busy_us
 
 
 HOST = Host()

@@ -9,8 +9,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from functools import lru_cache
+from contextlib import ExitStack
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,17 +19,18 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
-from jitload.judging.devices import HOST, Host, open_device
-from jitload.judging.problem import Case, Problem, read_source
+from jitload.judging.devices import DELAYS_MS, HOST, Host, open_device
+from jitload.judging.problem import Problem
 from jitload.judging.processes import START_S, CandidateProcess, Processes
-from jitload.judging.records import Answer, Candidate, Rejected, Verdict, make_candidate
+from jitload.judging.records import Answer, Candidate, Rejected, Verdict
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 from jitload.toolchain.private_files import save_json
 
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
-_DELAYS_MS = (2, 20, 200)  # how long a GPU is kept busy until a candidate has launched its work
+_UNMEASURED = 2  # calls before those that are measured, because the first ones take longer
+_TRIES = 3  # to start a process, which other candidates may end
 _KEPT_JUDGES = 2  # in a worker of an executor
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its own time a call may take by the judge's clock
 _BYTES_PER_US = 500  # how fast inputs are written before a call, at least
@@ -56,7 +57,6 @@ class Judge:
         atol: The allowed absolute difference, likewise.
         seconds: Roughly how long to measure a candidate. With 0, nothing is measured.
         flush_l2: Whether the L2 cache of a GPU is emptied before each call that is measured.
-        allow_torch: Whether a candidate may compute its result with the same operators of torch as the reference.
 
     Raises:
         JitLoadError: An argument is invalid.
@@ -77,7 +77,6 @@ class Judge:
         atol: float | None = None,
         seconds: float = 0.5,
         flush_l2: bool = True,
-        allow_torch: bool = False,
     ) -> None:
         if isinstance(reference, str | Path):
             reference = Path(reference).absolute()  # a worker may have another working directory
@@ -88,8 +87,8 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        limits = size, timeout, seconds, flush_l2, allow_torch
-        self._problem = Problem(read_source(reference, inputs), Tolerance(rtol, atol), limits)
+        self._timeout, self._seconds = timeout, seconds
+        self._problem = Problem(reference, inputs, Tolerance(rtol, atol), flush_l2=flush_l2, memory=size)
         self._hangs = find_cache_dir(read_settings()) / ".tools"
         self._processes = Processes(self._problem.setup)
         weakref.finalize(self, self._processes.close).atexit = False  # or a fork of this process would end them
@@ -99,7 +98,6 @@ class Judge:
         return _judge_in_worker, (pickle.dumps(self._arguments),)
 
     def __enter__(self) -> Judge:  # noqa: PYI034  Self is in typing since Python 3.11
-        self._processes.start()
         return self
 
     def close(self, *_: object) -> None:
@@ -124,39 +122,89 @@ class Judge:
         Raises:
             JitLoadError: An argument is invalid, or the judge's own processes have died.
         """
-        return self._judge(self._made(candidate=candidate, functions=functions, **options))
+        return self._judge(self._made(candidate, functions, **options))
 
-    def _made(self, **options: Any) -> Candidate:
-        if options.get("functions") is None:
-            options["functions"] = self._problem.source.functions
-        return make_candidate(**options)
+    def _made(self, candidate: Any, functions: Any = None, *, name: str = "", **options: Any) -> Candidate:
+        if not isinstance(candidate, str | Path):
+            raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
+        if isinstance(candidate, Path):
+            name, candidate = name or candidate.stem, candidate.read_text(encoding="utf-8", errors="replace")
+        functions = self._problem.functions if functions is None else functions
+        return Candidate(name or "candidate", candidate, functions, options)
 
     def _judge(self, candidate: Candidate) -> Verdict:
-        setup = self._problem.setup
-        facts = repr((*candidate[1:], setup[:3], setup.timeout))  # all but the name
+        facts = repr((*candidate[1:], self._problem.setup[:3], self._timeout))  # all but the name
         hang = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}"
         if hang.exists():
-            reason = f"it was not done after {setup.timeout:g} s in an earlier run, so it was not run again"
+            reason = f"it was not done after {self._timeout:g} s in an earlier run, so it was not run again"
             return Verdict(name=candidate.name, stage="hang", reason=reason)
         started = time.monotonic()
-        process, verdict = self._try(candidate, self._processes)
-        if process.status is None or process.stage == "start":
-            # Another candidate may have ended it or the template, so it is judged with a template of its own.
-            with closing(Processes(setup)) as alone:
-                process, verdict = self._try(candidate, alone)
-        if process.stage == "start":
-            raise JitLoadError("\n".join(["a candidate cannot be judged:", verdict["reason"], *verdict["diagnostics"]]))
+        for _ in range(_TRIES):
+            process = self._processes.take()
+            try:
+                verdict = {"stage": "ok", **self._try(candidate, process)}
+            except Rejected as rejection:
+                verdict = rejection.facts
+            finally:
+                process.end()
+            if process.stage != "start":  # otherwise, another candidate may have ended it or the template
+                break
+        else:
+            raise JitLoadError(f"a candidate cannot be judged: {verdict['reason']}\n{verdict['diagnostics']}")
         if verdict["stage"] == "hang" and process.stage == "launch":
-            save_json(hang, setup.timeout)
+            save_json(hang, self._timeout)
         return Verdict(name=candidate.name, seconds=time.monotonic() - started, **verdict)
 
-    def _try(self, candidate: Candidate, processes: Processes) -> tuple[CandidateProcess, dict[str, Any]]:
-        """Return the process of a candidate, which has ended, and attributes of the verdict."""
-        process = processes.take()
-        try:
-            return process, _Trial(self._problem, candidate, process).verdict()
-        finally:
-            process.end()
+    def _try(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
+        """Call a candidate in all ways, and return attributes of its verdict."""
+        registers = process.load(candidate, max(self._timeout, START_S)).registers
+        process.begin("launch", self._timeout)
+        call = partial(self._call, candidate.name, process)
+        operators = self._problem.operators
+        if operators and operators <= {*call("trace")[0].operators.split()}:
+            reason = "it computes the result with the operators of torch of the reference"
+            raise Rejected("cheat", f"{reason}: {', '.join(sorted(operators))}")
+        for _ in range(_UNMEASURED):
+            call("call")
+        return {"registers": registers or None, **(self._measure(call) if self._seconds else {})}
+
+    def _call(
+        self, name: str, process: CandidateProcess, request: str, device: Host = HOST
+    ) -> tuple[Answer, float, float]:
+        """Call a candidate with new inputs, and check all that it did. `device` runs the reference.
+
+        Return the answer, how long the call took by the clock of this process, and the time of the reference, both in
+        microseconds.
+        """
+        case = self._problem.new_case(process.shared, device)
+        process.ask("prepare")
+        began = time.perf_counter()
+        answer = process.ask(request)
+        seen_us = (time.perf_counter() - began) * 1e6
+        has_results = process.ask("fetch").has_results
+        received = process.shared.clone()  # which no process can change while it is compared
+        self._problem.check(case, received, name, has_results=has_results)
+        return answer, seen_us, case.reference_us
+
+    def _measure(self, call: Callable[[str, Host], tuple[Answer, float, float]]) -> dict[str, float]:
+        """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
+        setup = self._problem.setup
+        samples: list[tuple[Answer, float, float]] = []
+        most_us = _UNSEEN_US + setup.results[-1].region.stop / _BYTES_PER_US
+        with _measuring, ExitStack() as resources:
+            device = open_device(setup.device, resources, flushes_l2=setup.flush_l2)
+            end = time.monotonic() + self._seconds
+            while len(samples) < _MAX_SAMPLES:
+                samples.append(call("call", device))
+                us = median(answer.us for answer, _, _ in samples)
+                seen_us = min(seen - min(answer.busy_us, DELAYS_MS[-1] * 1000) for answer, seen, _ in samples)
+                # If the judge's clock has seen only longer times, this process may be busy.
+                if len(samples) >= _MIN_SAMPLES and time.monotonic() > end and seen_us <= _UNSEEN_FACTOR * us + most_us:
+                    break
+        if seen_us > _UNSEEN_FACTOR * us + most_us:
+            reason = f"a call takes {us:.0f} µs by its process's clock, but {seen_us:.0f} µs by that of the judge"
+            raise Rejected("cheat", reason)
+        return {"median_us": us, "reference_us": median(reference_us for _, _, reference_us in samples)}
 
     def map(
         self,
@@ -202,70 +250,3 @@ class Judge:
 @lru_cache(_KEPT_JUDGES)
 def _judge_in_worker(arguments: bytes) -> Judge:
     return Judge(**pickle.loads(arguments))  # noqa: S301  of the program that uses the executor
-
-
-class _Trial:
-    """The trial of one candidate."""
-
-    def __init__(self, problem: Problem, candidate: Candidate, process: CandidateProcess) -> None:
-        self._problem, self._setup, self._candidate, self._process = problem, problem.setup, candidate, process
-
-    def verdict(self) -> dict[str, Any]:
-        """Return attributes of the verdict."""
-        try:
-            registers = self._process.load(self._candidate, max(self._setup.timeout, START_S)).registers
-            self._process.begin("launch", self._setup.timeout)
-            return {"stage": "ok", "registers": registers or None, **self._run()}
-        except Rejected as rejection:
-            return rejection.facts
-
-    def _run(self) -> dict[str, float]:
-        """Call the candidate in all ways. Return its time and that of the reference."""
-        operators = self._problem.operators
-        answer, _, _ = self._call(is_traced=True)
-        if operators and operators <= {*answer.operators} and not self._setup.allow_torch:
-            reason = "it computes the result with the operators of torch of the reference"
-            raise Rejected("cheat", f"{reason}: {', '.join(sorted(operators))}")
-        for delay_ms in _DELAYS_MS:
-            if self._call(delay_ms)[0].is_ordered:
-                break
-        else:
-            delay_ms = _DELAYS_MS[0]  # it waits for the GPU itself
-        self._call(delay_ms)
-        return self._measure(delay_ms) if self._setup.seconds else {}
-
-    def _call(self, delay_ms: int = 0, device: Host = HOST, *, is_traced: bool = False) -> tuple[Answer, Case, float]:
-        """Call the candidate with new inputs, and check all that it did. `device` runs the reference.
-
-        Return the answer, the inputs, and how long the call took by the clock of this process, in microseconds.
-        """
-        shared = self._process.shared
-        case = self._problem.new_case(shared, device)
-        self._process.ask("prepare", case.starts)
-        began = time.perf_counter()
-        answer = self._process.ask("call", delay_ms, is_traced)
-        seen_us = (time.perf_counter() - began) * 1e6
-        has_results = self._process.ask("fetch").has_results
-        received = shared.clone()  # which no process can change while it is compared
-        self._problem.check(case, received, self._candidate.name, has_results=has_results)
-        return answer, case, seen_us
-
-    def _measure(self, delay_ms: int) -> dict[str, float]:
-        """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
-        setup = self._setup
-        samples: list[tuple[Answer, Case, float]] = []
-        with _measuring, ExitStack() as resources:
-            device = open_device(setup.device, resources, flushes_l2=setup.flush_l2)
-            end = time.monotonic() + setup.seconds
-            while len(samples) < _MAX_SAMPLES:
-                samples.append(self._call(delay_ms, device))
-                us = median(answer.us for answer, _, _ in samples)
-                seen_us = min(seen_us for _, _, seen_us in samples)
-                most_us = _UNSEEN_FACTOR * (us + delay_ms * 1000) + setup.results[-1].end / _BYTES_PER_US + _UNSEEN_US
-                # If the judge's clock has seen only longer times, this process may be busy.
-                if len(samples) >= _MIN_SAMPLES and time.monotonic() > end and seen_us <= most_us:
-                    break
-        if seen_us > most_us:
-            reason = f"a call takes {us:.0f} µs by its process's clock, but {seen_us:.0f} µs by that of the judge"
-            raise Rejected("cheat", reason)
-        return {"median_us": us, "reference_us": median(case.reference_us for _, case, _ in samples)}

@@ -1,12 +1,20 @@
-"""The processes of a judge, as the judge sees them: it starts them, limits them and ends them."""
+"""The processes of a judge: a template that has imported torch, and for each candidate a guard and a process.
+
+A guard is forked from the template, and the process from the guard. A fork takes hundredths of a second, and starting
+Python and importing torch takes seconds. Neither the template nor a guard uses CUDA, which would not work in a fork.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import json
 import mmap
 import os
 import pickle
 import re
+import resource
+import select
 import shutil
 import signal
 import socket
@@ -15,58 +23,53 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from jitload.building.child_process import ChildProcess, describe_end
+from jitload.cuda import isolated
 from jitload.judging.records import LONGEST_MESSAGE, Answer, Candidate, Rejected, Setup, read_answer
-from jitload.judging.template import children_of
 
 _PROGRAM = (
-    "import sys; parent, control, root, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
-    "serve(int(parent), int(control), root)"
+    "import sys; judge, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.processes import serve; "
+    "serve(int(judge), int(control))"
 )
-_TICK_S = 0.05  # between checks of the memory and the number of a candidate's processes
-_MAX_PROCESSES = 32
 START_S = 120.0  # how long a process may start, and at least, how long a candidate may compile and load
-_OUT_OF_MEMORY = re.compile(
+_END_S = 5.0
+_MEMORY_FAILURE = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
-    r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
+    r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b"
+    r"|^its process (?:.* more than|was ended by SIG(?:SEGV|BUS|KILL)$)",
     re.IGNORECASE,
 )
+_MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
+_MAX_PROCESSES = 32
+_TICK_MS = 50  # between checks of the memory and the number of a candidate's processes
+_POLL_S = 1.0  # between checks that the judge's process still runs
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
+_ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # a variable of torch
+_SOCKET, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
+_libc = ctypes.CDLL(None)
+
+
+# ---- in the judge's process ------------------------------------------------------------------------------------------
 
 
 class Template(ChildProcess):
-    """The process from which those of candidates are forked, and the socket over which it gets descriptors."""
+    """The template, and the socket over which it gets descriptors."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.root = tempfile.mkdtemp(prefix="jitload-judge-")  # of the directories of all processes
-        self._control, theirs = socket.socketpair()
+        self.control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
-            arguments = (str(os.getpid()), str(theirs.fileno()), self.root, *sys.path)
-            super().__init__(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
-
-    def order(self, question: object, descriptors: tuple[int, ...] = ()) -> int | None:
-        """Start a process with copies of the descriptors, or end one, and return the answer. None: it has died."""
-        with self._lock:
-            if descriptors:
-                with suppress(OSError):  # it has died
-                    socket.send_fds(self._control, [b"\0"], list(descriptors))
-            self._process.send_signal(signal.SIGCONT)  # a candidate may have stopped it
-            answer: int | None = self.ask(question, timeout_s=START_S)
-            return answer
+            number = theirs.fileno()
+            super().__init__(_PROGRAM, str(os.getpid()), str(number), *sys.path, descriptors=(number,))
 
     def end(self) -> None:
-        """End the template, which ends its processes."""
-        self.close()
-        self.await_end()
-        self._control.close()
-        shutil.rmtree(self.root, ignore_errors=True)
+        """End the template. A candidate's process ends with its connection."""
+        self.control.close()
+        self.kill()
 
 
 class CandidateProcess:
@@ -74,19 +77,18 @@ class CandidateProcess:
 
     def __init__(self, template: Template, setup: Setup) -> None:
         self.begin("start", START_S)
-        self.status: int | None = None  # how it has ended, or None if the template has died, too
-        self._template, self._most_memory, self._first_memory = template, setup.memory, 0
-        self._directory = tempfile.mkdtemp(dir=template.root)
+        self._directory = Path(tempfile.mkdtemp(prefix="jitload-judge-"))
+        (self._directory / "setup").write_bytes(pickle.dumps(setup))
         self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        self._socket.settimeout(_TICK_S)
-        size = setup.results[-1].end
+        size = setup.results[-1].region.stop
         with theirs, open(os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b") as memory:
             memory.truncate(size)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # shrinking it would crash the judge
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
             self.shared = torch.frombuffer(mmap.mmap(memory.fileno(), size), dtype=torch.uint8)
-            self._pid = template.order((self._directory, setup), (theirs.fileno(), memory.fileno())) or 0
-        self._send("start")
+            with suppress(OSError):  # the template has died, as the missing answer will show
+                descriptors = [theirs.fileno(), memory.fileno()]
+                socket.send_fds(template.control, [os.fsencode(self._directory)], descriptors)
 
     def begin(self, stage: str, limit_s: float) -> None:
         """Begin a stage (`start`, `load` or `launch`), which may take `limit_s` seconds."""
@@ -95,87 +97,45 @@ class CandidateProcess:
     def load(self, candidate: Candidate, limit_s: float) -> Answer:
         """Wait until it is ready, and let it compile and load a candidate, which may take `limit_s` seconds."""
         self._answer()
-        self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
-        if not self._first_memory:  # another candidate has ended it
-            raise self._lost_connection()
+        if select.select([self._socket], [], [], 0)[0]:  # another candidate has ended it
+            self._answer()
         self.begin("load", limit_s)
-        Path(self._directory, "candidate").write_bytes(pickle.dumps(candidate))  # it may be long for a message
+        (self._directory / "candidate").write_bytes(pickle.dumps(candidate))  # it may be long for a message
         return self.ask("load")
 
-    def ask(self, method: str, *arguments: Any) -> Answer:
+    def ask(self, request: str) -> Answer:
         """Send a request, and return the answer."""
-        self._send(method, *arguments)
+        with suppress(OSError):  # it has died
+            self._socket.send(request.encode())
         return self._answer()
 
-    def _send(self, method: str, *arguments: Any) -> None:
-        with suppress(OSError):  # it has died, as the missing answer will show
-            self._socket.send(pickle.dumps((method, arguments)))
-
     def _answer(self) -> Answer:
-        """Return the next answer, unless it rejects the candidate, and check the limits meanwhile."""
-        start, answer = time.monotonic(), None
+        """Return the next answer, unless it rejects the candidate."""
+        start = time.monotonic()
         try:
-            while not answer:
-                if time.monotonic() - start > self._left_s:
-                    raise self._rejection(f"is not done after {self._limit_s:g} s", "hang")
-                self._check_limits()
-                with suppress(TimeoutError):
-                    if not (data := self._socket.recv(LONGEST_MESSAGE)):
-                        raise ConnectionResetError
-                    answer = read_answer(data)
+            self._socket.settimeout(max(self._left_s, 0.001))
+            data = self._socket.recv(LONGEST_MESSAGE)
+        except TimeoutError:
+            raise Rejected("hang", f"its process is not done after {self._limit_s:g} s") from None
         except ConnectionError:
-            raise self._lost_connection() from None
+            data = b""
         finally:
             self._left_s -= time.monotonic() - start
+        answer = read_answer(data) if data else Answer(reason="its process ended its parent")
         if answer.reason:
-            stage = answer.stage or ("memory" if _OUT_OF_MEMORY.search(answer.reason) else self.stage)
+            stage = answer.stage or ("memory" if _MEMORY_FAILURE.search(answer.reason) else self.stage)
             raise Rejected(stage, answer.reason.partition("\n")[0], answer.diagnostics)
         return answer
 
-    def _check_limits(self) -> None:
-        pids = [self._pid, *_descendants(self._pid)]
-        if len(pids) > _MAX_PROCESSES:
-            raise self._rejection(f"has started more than {_MAX_PROCESSES} processes", "memory")
-        sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
-        if self._first_memory and sum(sizes) > self._most_memory + self.shared.numel():
-            raise self._rejection(f"uses more than {self._most_memory / 1e9:g} GB of memory", "memory")
-
-    def _lost_connection(self) -> Rejected:
-        """Return how the process has died, or that it closed its connection."""
-        deadline = time.monotonic() + 0.5
-        while (is_alive := _memory_of(self._pid) > 0) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        if is_alive:
-            return self._rejection("closed its connection to the judge")
-        self.end()
-        cause = "ended its parent" if self.status is None else describe_end(self.status)
-        return self._rejection(cause, "memory" if cause.endswith(("SIGSEGV", "SIGBUS", "SIGKILL")) else "")
-
-    def _rejection(self, reason: str, stage: str = "") -> Rejected:
-        """Return the verdict on a process that has died, or must. The stage is by default its own."""
-        return Rejected(stage or self.stage, f"its process {reason}")
-
     def end(self) -> None:
-        """Kill the process and all that it has started, and remove its files. Later calls do nothing."""
-        if self._socket.fileno() < 0:
-            return
-        self.status = self._template.order(self._pid) if self._pid else None
+        """Kill the process and all that it has started, and remove its files."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(_END_S)
+            while self._socket.recv(LONGEST_MESSAGE):
+                pass
         self._socket.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for child in children_of(pid):
-        yield child
-        yield from _descendants(child)
-
-
-def _memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process uses, without what it maps from files, or 0 if it has ended."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
-    return 0
+        shutil.rmtree(self._directory, ignore_errors=True)  # if there is no guard
 
 
 class Processes:
@@ -185,35 +145,162 @@ class Processes:
 
     def __init__(self, setup: Setup) -> None:
         self._setup, self._lock = setup, threading.Lock()
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
         self._template: Template | None = None
-        self._spare: Future[CandidateProcess] | None = None
-
-    def start(self) -> Future[CandidateProcess] | None:
-        """Start a process in advance, and return the one that has been started before."""
-        with self._lock:
-            spare, self._spare = self._spare, self._starter.submit(self._start)
-        return spare
-
-    def _start(self) -> CandidateProcess:
-        if self._template and not self._template.is_alive():
-            self._template.end()
-            self._template = None
-        self._template = self._template or self.make_template()
-        return CandidateProcess(self._template, self._setup)
+        self._spare: CandidateProcess | None = None
 
     def take(self) -> CandidateProcess:
-        """Return a process for a candidate, and start another one."""
-        while (spare := self.start()) is None:
-            pass  # nothing has been started before
-        return spare.result()
+        """Return a process for a candidate, and start the next one."""
+        with self._lock:
+            if self._template and not self._template.is_alive():
+                self._template.end()
+                self._template = None
+            self._template = self._template or self.make_template()
+            process = self._spare or CandidateProcess(self._template, self._setup)
+            self._spare = CandidateProcess(self._template, self._setup)
+            return process
 
     def close(self) -> None:
         """End all processes."""
         with self._lock:
-            spare, self._spare = self._spare, None
-            if spare and not spare.exception():
-                spare.result().end()
-            if self._template:
+            if self._template and self._spare:
+                self._spare.end()
                 self._template.end()
-            self._template = None
+            self._template = self._spare = None
+
+
+# ---- in the template -------------------------------------------------------------------------------------------------
+
+
+def serve(judge: int, control: int) -> None:
+    """Fork a guard for each message on the socket `control`, until the process `judge` closes it or ends.
+
+    A message is the directory of a new process, with descriptors of a socket and of the shared memory.
+    """
+    os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
+    isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
+    os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards that have ended leave nothing
+    _import_modules()
+    _end_nvml()
+    with socket.socket(fileno=control) as messages:
+        while os.getppid() == judge:
+            for guard in _children_of("self"):
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(guard, signal.SIGCONT)  # a candidate may have stopped it
+            if select.select([messages], [], [], _POLL_S)[0]:
+                directory, descriptors, _, _ = socket.recv_fds(messages, 4096, 2)
+                if not directory:
+                    break
+                if os.fork() == 0:
+                    _guard(os.fsdecode(directory), *descriptors, judge=judge)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+    os._exit(0)  # without what modules print at exit
+
+
+def _import_modules() -> None:
+    import torch._dynamo  # which replaces functions of torch
+    import tvm_ffi
+
+    import jitload.cpp_extension
+    import jitload.judging.child
+    import jitload.loader.module
+
+    jitload.cpp_extension.install()  # torch's own leaves locks behind where it is killed, for which others then wait
+
+    torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
+    with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
+        tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
+
+
+def _end_nvml() -> None:
+    """End NVML, which modules have started. A candidate's process starts it again.
+
+    That process has none of the template's descriptors, and would otherwise find no GPU through those of this NVML.
+    """
+    with suppress(OSError):  # it is not loaded
+        nvml = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        while nvml.nvmlShutdown() == 0:  # once for each start
+            pass
+
+
+# ---- in a guard ------------------------------------------------------------------------------------------------------
+
+
+def _guard(directory: str, connection: int, memory: int, *, judge: int) -> None:
+    """Run a candidate's process, end it with all that it has started, say how it has ended, and never return."""
+    from jitload.judging.child import serve_candidate
+
+    try:
+        _set_up(directory, connection, memory)
+        setup, reasons = pickle.loads(Path("setup").read_bytes()), list[str]()  # noqa: S301  the judge wrote it
+        answers = socket.socket(fileno=_SOCKET)
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            serve_candidate(answers, _MEMORY, setup)
+            return
+        threading.Thread(target=_watch, args=(pid, answers, judge, setup, reasons), daemon=True).start()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        while orphans := _children_of("self"):
+            for orphan in orphans:
+                os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
+            for orphan in orphans:
+                os.waitpid(orphan, 0)
+        shutil.rmtree(directory, ignore_errors=True)
+        answers.send(json.dumps({"reason": f"its process {[*reasons, describe_end(status)][0]}"}).encode())
+    finally:
+        os._exit(0)
+
+
+def _set_up(directory: str, connection: int, memory: int) -> None:
+    """Set what a candidate's process inherits, and adopt what it leaves behind."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.dup2(connection, _SOCKET, inheritable=False)
+    os.dup2(memory, _MEMORY, inheritable=False)
+    os.closerange(3, _SOCKET)
+    del os.environ[_ASKS_NVML]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
+    os.chdir(directory)
+    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
+
+
+def _watch(pid: int, connection: socket.socket, judge: int, setup: Setup, reasons: list[str]) -> None:
+    """Kill a process when the judge closes the connection or ends, or at a limit, for which a reason is added."""
+    at_first, most_memory = _memory_of("self"), setup.memory + os.fstat(_MEMORY).st_size
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    while not (reasons or poll.poll(_TICK_MS)) and os.path.exists(f"/proc/{judge}"):
+        sizes = [max(0, _memory_of(process) - at_first) for process in _descendants("self")]
+        if len(sizes) > _MAX_PROCESSES:
+            reasons.append(f"has started more than {_MAX_PROCESSES} processes")
+        elif sum(sizes) > most_memory:
+            reasons.append(f"uses more than {setup.memory / 1e9:g} GB of memory")
+    os.kill(pid, signal.SIGKILL)
+
+
+def _children_of(pid: int | str) -> set[int]:
+    with suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task")
+        return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
+    return set()  # it has ended
+
+
+def _descendants(pid: int | str) -> Iterator[int]:
+    for child in _children_of(pid):
+        yield child
+        yield from _descendants(child)
+
+
+def _memory_of(pid: int | str) -> int:
+    """Return the bytes of memory that a process uses, without what it maps from files, or 0 if it has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return 0

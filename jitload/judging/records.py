@@ -11,18 +11,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from jitload.errors import JitLoadError
-
 Stage = Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
 
 LONGEST_MESSAGE = 200_000  # bytes
-GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
-ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +32,7 @@ class Verdict:
     median_us: float | None = None  #: The median time of a call in microseconds, or None if it was not measured.
     reference_us: float | None = None  #: The median time of the reference.
     registers: int | None = None  #: The registers that each thread of the kernel uses, if it is a kernel.
-    diagnostics: tuple[str, ...] = ()  #: The compiler's messages, or the whole text of another error.
+    diagnostics: str = ""  #: The compiler's messages, or the traceback of another error.
     seconds: float = 0.0  #: How long the verdict took.
 
     @property
@@ -64,7 +59,7 @@ class Verdict:
 class Rejected(Exception):  # noqa: N818  a verdict, not an error
     """A candidate is not ok. `facts` are attributes of its verdict."""
 
-    def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
+    def __init__(self, stage: str, reason: str, diagnostics: str = "") -> None:
         super().__init__(reason)
         self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
 
@@ -78,38 +73,20 @@ class Candidate(NamedTuple):
     options: Mapping[str, Any]  # other arguments of `load_inline`
 
 
-def make_candidate(candidate: Any, functions: Any = None, *, name: str = "", **options: Any) -> Candidate:
-    """Return the candidate for the arguments of `Judge.run`."""
-    if not isinstance(candidate, str | Path):
-        raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
-    if isinstance(candidate, Path):
-        name, candidate = name or candidate.stem, candidate.read_text(encoding="utf-8", errors="replace")
-    return Candidate(name or "candidate", candidate, functions, options)
-
-
-# ---- what a judge shares with a process ------------------------------------------------------------------------------
-
-
 class TensorSpec(NamedTuple):
-    """A tensor in the memory that the judge shares with a process. It begins at least `GUARD` bytes after its slot."""
+    """A tensor in the memory that the judge shares with a process."""
 
     dtype: str
     shape: tuple[int, ...]
-    size: int  # in bytes
-    start: int  # of its slot
+    region: slice  # its bytes
 
-    @property
-    def end(self) -> int:
-        """Where its slot ends."""
-        return self.start + -(-self.size // ALIGNMENT) * ALIGNMENT + 3 * GUARD
-
-    def view(self, memory: Any, start: int) -> Any:
-        """Return the tensor that lies in `memory`, a tensor of bytes, at `start`."""
-        return memory[start : start + self.size].view(getattr(torch, self.dtype)).view(self.shape)
+    def view(self, memory: Any) -> Any:
+        """Return the tensor that lies in `memory`, a tensor of bytes."""
+        return memory[self.region].view(getattr(torch, self.dtype)).view(self.shape)
 
 
 class Setup(NamedTuple):
-    """What a candidate's process needs beforehand, and from `memory` on, how it is judged, as for `Judge`.
+    """What a candidate's process needs beforehand.
 
     In the shared memory, the arguments come before the results that a candidate returns.
     """
@@ -119,16 +96,12 @@ class Setup(NamedTuple):
     device: str
     model_args: tuple[Any, ...]
     seed: int  # of a model's weights
-    memory: int  # in bytes
-    timeout: float
-    seconds: float
     flush_l2: bool
-    allow_torch: bool
+    memory: int  # in bytes, that its processes may use
 
-    def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
-        """Return the arguments, with tensors that lie in `memory` at `starts`."""
-        pairs = zip(self.arguments, starts, strict=True)
-        return [spec.view(memory, start) if isinstance(spec, TensorSpec) else spec for spec, start in pairs]
+    def arguments_in(self, memory: Any) -> list[Any]:
+        """Return the arguments, with tensors that lie in `memory`."""
+        return [spec.view(memory) if isinstance(spec, TensorSpec) else spec for spec in self.arguments]
 
 
 class Answer(NamedTuple):
@@ -136,30 +109,33 @@ class Answer(NamedTuple):
 
     stage: str = ""  # of a candidate that is rejected, or "" for the current one
     reason: str = ""  # why it is rejected
-    diagnostics: tuple[str, ...] = ()
+    diagnostics: str = ""
     registers: int = 0
-    operators: tuple[str, ...] = ()
+    operators: str = ""  # their names, with spaces between them
     us: float = 0.0
-    is_ordered: bool = False
+    busy_us: float = 0.0  # how long the device was kept busy before
     has_results: bool = False  # whether the candidate has returned something
 
 
 def read_answer(data: bytes) -> Answer:
     """Return the answer that a process has sent. Reject a candidate that has sent something else."""
-    with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(data).items()}
-        answer = Answer(**fields)
-        has_types = all(type(value) is type(default) for value, default in zip(answer, Answer(), strict=True))
-        has_texts = has_types and all(isinstance(text, str) for text in (*answer.diagnostics, *answer.operators))
-        if has_texts and answer.stage in ("", "compile", "wrong", "cheat") and 0 <= answer.us < math.inf:
+    with suppress(ValueError, RecursionError, TypeError):
+        answer = Answer(**json.loads(data))
+        has_types = [*map(type, answer)] == [*map(type, Answer())]
+        if has_types and answer.stage in ("", "compile", "wrong", "cheat") and 0 <= answer.us < math.inf:
             return answer
     raise Rejected("cheat", "its process wrote to the judge's connection")
 
 
-def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
-    """Return the name of a tensor's dtype, or of its layout if its elements are not in its memory, and its shape."""
-    kind = "meta" if tensor.is_meta else tensor.dtype if tensor.layout == torch.strided else tensor.layout
-    return str(kind).removeprefix("torch."), tuple(tensor.shape)
+def kind_of(value: Any) -> tuple[str, tuple[int, ...]]:
+    """Return a tensor's dtype and shape. If its elements are not in its memory, return its layout instead of the dtype.
+
+    Return the type of another value. That of a class derived from `torch.Tensor` could compute its elements later.
+    """
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return type(value).__name__, tuple(getattr(value, "shape", ()))
+    kind = "meta" if value.is_meta else value.dtype if value.layout == torch.strided else value.layout
+    return str(kind).removeprefix("torch."), tuple(value.shape)
 
 
 def bytes_of(tensor: Any) -> Any:
