@@ -81,7 +81,7 @@ class CompileError(JitLoadError):
     """A compiler rejected a source.
 
     Attributes:
-        stage: `"nvrtc"`, `"nvcc"`, `"triton"`, `"ptx"` (the linker of PTX), or `"host"` (the C++ compiler).
+        stage: The compiler, a key of `jitload.errors.STAGES`, such as `"nvrtc"`.
         name: The module or file that was compiled.
         log: The compiler's output, word for word.
         diagnostics: The messages in the log; lines are counted in the user's own source.

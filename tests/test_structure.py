@@ -6,6 +6,7 @@ Which package may import which other is in pyproject.toml, where import-linter a
 import ast
 import importlib
 import inspect
+import re
 
 import pytest
 from builds import ROOT, run_python
@@ -95,3 +96,14 @@ def test_files_and_functions_are_short():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
                 assert (node.end_lineno or 0) - first.lineno < LONGEST_FUNCTION, f"{path}:{node.lineno} {node.name}"
+
+
+def test_the_guide_for_contributors_names_packages_and_files_that_exist():
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = guide.partition("| package | purpose |")[2].partition("\n\n")[0]
+    packages = {name for row in table.splitlines() for name in re.findall(r"`(\w+)/?`", row.split("|")[1])}
+    assert packages == {name.split(".")[1] for name in MODULES if "." in name}, "the table in CONTRIBUTING.md is wrong"
+    files = [f"/{path}" for folder in ("jitload", "tests", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
+    names = set(re.findall(r"`([\w./]+\.(?:py|h|cc|md|json))`", guide)) - {"README.md", "CHANGELOG.md"}
+    missing = [name for name in sorted(names) if not any(path.endswith(f"/{name}") for path in files)]
+    assert missing == [], f"CONTRIBUTING.md names {missing}, which do not exist"

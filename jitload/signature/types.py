@@ -153,12 +153,10 @@ def _scalar(kind: ParameterKind, dtype: str, size: int) -> _Element:
 
 
 def _integers() -> Iterator[tuple[str, _Element]]:
-    signed = {"char": 1, "signed char": 1, "short": 2, "int": 4, "long": 8, "long long": 8, "wchar_t": 4}
-    unsigned = {"unsigned char": 1, "unsigned short": 2, "unsigned int": 4, "unsigned long": 8}
-    unsigned |= {"unsigned long long": 8, "char8_t": 1, "char16_t": 2, "char32_t": 4}
-    for name, size in signed.items():
+    """Yield (name, element) pairs for the integers that the table of dtypes has under another name."""
+    for name, size in {"char": 1, "long": 8, "wchar_t": 4}.items():
         yield name, _scalar("int", f"int{8 * size}", size)
-    for name, size in unsigned.items():
+    for name, size in {"unsigned long": 8, "char8_t": 1, "char16_t": 2, "char32_t": 4}.items():
         yield name, _scalar("uint", f"uint{8 * size}", size)
 
 
@@ -183,9 +181,8 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
 
 
 _SCALARS = {
-    "bool": _scalar("bool", "bool", 1),
     **dict(_integers()),
-    **{t.cpp: _scalar("float", t.dtype, t.size) for t in ELEMENT_TYPES.values() if t.kind == "float" and t.cpp},
+    **{row.cpp: _scalar(row.kind, row.dtype, row.size) for row in ELEMENT_TYPES.values() if row.cpp},
 }
 _ELEMENTS = {
     **_SCALARS,
