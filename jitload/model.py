@@ -369,6 +369,8 @@ class CpuProgram(NamedTuple):
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
         table: The symbol of the object file's table of kernels.
+        separate: The same kernels without checks of races, for launches whose threads are known to be separate.
+        separation: The steps that fail for other launches, by the names of kernels.
     """
 
     compiled: CompiledSource
@@ -378,3 +380,5 @@ class CpuProgram(NamedTuple):
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]
     table: str = "__jitload_cpu_kernels"
+    separate: CpuProgram | None = None
+    separation: Mapping[str, tuple[Op, ...]] = MappingProxyType({})

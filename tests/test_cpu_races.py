@@ -237,5 +237,5 @@ def test_only_the_code_of_a_kernel_is_watched(sanitize):
     code = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout
     bodies = re.findall(r"<(\S*(?:user_add|run_thread\S*))>:\n(.*?)\n\n", code, re.DOTALL)
     watched = {name for name, body in bodies if re.search("__[at]san_", body)}
-    assert len(bodies) == 2
+    assert len(bodies) >= 2  # with "race", also the kernel for launches without checks
     assert watched == {"__jitload_user_add"}

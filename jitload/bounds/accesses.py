@@ -29,6 +29,7 @@ class Access(NamedTuple):
         pointer: The parameter's name, or `shared:` and the name of an array in shared memory.
         instruction: The instruction.
         size: The number of bytes of one access.
+        offset: The address of the first byte.
         range: The addresses of the first bytes. None if they are not known.
         reason: Why the range is not known.
         certain: What must not be negative for `range` to hold.
@@ -39,6 +40,7 @@ class Access(NamedTuple):
     pointer: str
     instruction: Instruction
     size: int = 0
+    offset: Polynomial = Polynomial()
     range: Range | None = None
     reason: str = ""
     certain: tuple[Polynomial, ...] = ()
@@ -74,7 +76,7 @@ def _accesses_at(address: Address, execution: Execution, sites: dict[int, _Site]
         if len(sites) > _MOST_SITES:
             raise PtxError(f"more than {_MOST_SITES} blocks of instructions access tensors")
         offset = value.polynomial - Polynomial.of(f"@{pointers[0]}")
-        yield site.access(Access(pointers[0], instruction, size), offset, value.assumptions)
+        yield site.access(Access(pointers[0], instruction, size, offset), value.assumptions)
 
 
 def _size_of(instruction: Instruction, operand: int, space: str) -> int:
@@ -115,8 +117,9 @@ class _Site:
         self.active = tuple(_not_certain(self.domain.active))
         self.exact = tuple(_not_certain(self.domain.exact))
 
-    def access(self, access: Access, offset: Polynomial, assumptions: frozenset[Assumption]) -> Access:
+    def access(self, access: Access, assumptions: frozenset[Assumption]) -> Access:
         """Return an access in this block with its range. Under a predicate, fewer threads may make it."""
+        offset = access.offset
         if any(name.startswith("@") for name in offset.symbols):
             return access._replace(reason="its address is not a sum of the pointer and an offset")
         if not self.graph.is_reducible:

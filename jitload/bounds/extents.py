@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,6 +148,17 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
     )
 
 
+def reader(names: Sequence[str]) -> Callable[[str], Op]:
+    """Return a function that returns the step for a symbol. `names` are those of the kernel's parameters."""
+
+    def read(symbol: str) -> Op:
+        kind, _, axis = symbol.partition(".")
+        slots = {"grid": _GRID, "block": _BLOCK}
+        return Op("PLANNED", slots[kind] + "xyz".index(axis)) if axis else Op("COMPUTED", names.index(symbol))
+
+    return read
+
+
 def _furthest(accesses: Sequence[Access]) -> list[Access]:
     """Return accesses without those that are inside whenever another one that is made with them is."""
     kept: list[Access] = []
@@ -178,11 +189,7 @@ def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> B
     parameter, limit = (names.index(access.pointer), 0) if array is None else (-1, shared[array])
     low, end = access.range.low, access.range.high + access.size
 
-    def read(symbol: str) -> Op:
-        kind, _, axis = symbol.partition(".")
-        slots = {"grid": _GRID, "block": _BLOCK}
-        return Op("PLANNED", slots[kind] + "xyz".index(axis)) if axis else Op("COMPUTED", names.index(symbol))
-
+    read = reader(names)
     final = (*low.steps(read), *end.steps(read), Op("OUTSIDE", parameter, limit))
     for condition in sorted({*access.certain, *access.active, *access.exact}, key=str):
         final = (*condition.steps(read), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)

@@ -24,8 +24,8 @@ STRUCTURES = {
     "image": "capability:i suffix:i is_ptx:i group:i data:p",
     "variable": "name:p symbol:p on_cpu:p",
     "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
-    "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p cpu_mode:i max_threads:i metadata:p "
-    "doc:p first_variant:i variant_count:i choice:p group:i host:p maps:p map_count:i bounds:p recent:p",
+    "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p separate:p cpu_mode:i max_threads:i "
+    "metadata:p doc:p first_variant:i variant_count:i choice:p group:i host:p maps:p map_count:i bounds:p recent:p",
     "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",

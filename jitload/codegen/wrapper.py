@@ -194,8 +194,9 @@ def render_wrapper(facts: Mapping[str, Any]) -> str:
 def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
     if not wrapper.cpus:
         return None
-    shared = dict.fromkeys(symbol for cpu in wrapper.cpus for symbol in cpu.dynamic_shared)
-    tables = [cpu.table for cpu in wrapper.cpus]
+    programs = [program for cpu in wrapper.cpus for program in (cpu, cpu.separate) if program]
+    shared = dict.fromkeys(symbol for program in programs for symbol in program.dynamic_shared)
+    tables = [program.table for program in programs]
     return {"dynamic_shared": [*shared], "variables": _cpu_symbols(wrapper), "tables": tables}
 
 
@@ -364,4 +365,11 @@ def _kernel_structure(export: Export, cpu: CpuProgram | None, more: Mapping[str,
             export, {p.name: ["on_cpu"] for p in export.kernel.parameters if p.kind == "pointer"}
         ),
     }
+    separate = cpu.separate.kernels[export.kernel.symbol] if cpu.separate else None
+    steps = cpu.separation.get(export.kernel.name)
+    if cpu.separate and separate and steps and {kernel.mode, separate.mode} == {"JITLOAD_CPU_LOOP"}:
+        on_cpu |= {
+            "separate": Address(f"&{cpu.separate.table}[{separate.row}]"),
+            "bounds": bounds_array([BoundCheck(-1, steps)], export),
+        }
     return Struct("kernel", {**members, **on_cpu})

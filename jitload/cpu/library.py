@@ -21,11 +21,12 @@ from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.messages import missing_header
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
-from jitload.kernels.bounds import add_bound_checks
+from jitload.kernels.bounds import add_bound_checks, find_separation
 from jitload.kernels.compilation import check_device_code, compile_for_arch, compile_for_gpus
 from jitload.kernels.source import device_source, naming_exports
 from jitload.kernels.source_check import check_is_device_code
 from jitload.model import CompiledSource, CpuProgram
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.request import Request
 from jitload.request.variants import groups
 from jitload.signature.exports import check_layouts
@@ -36,6 +37,7 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_in
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
 # These functions access memory on behalf of instrumented kernels, so calls of them are checked.
+_RACE = Instrumentation(("race",))
 _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
 
 
@@ -56,10 +58,16 @@ def build_cpu_library(
     with gpu_check(request, toolchain) as check:
         ninja = find_ninja(request.settings)
         programs, compiled = [], []
-        for number, part in enumerate(groups(request)):
+        parts = groups(request)
+        for number, part in enumerate(parts):
             with naming_exports(part):
                 source = device_source(part)._replace(part=number)
                 program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
+                is_race = request.instrumentation == _RACE and len(request.archs) == 1
+                if toolchain is not None and is_race and (steps := find_separation(source, toolchain)):
+                    bare = source._replace(part=len(parts) + number, instrumentation=NO_INSTRUMENTATION)
+                    separate = compile_for_cpu(bare, compiler, toolchain, ninja, work.dir)
+                    program = program._replace(separate=separate, separation=steps)
             check_shared_memory(part, toolchain, program)
             gpus: tuple[CompiledSource, ...] = ()
             if toolchain is not None and len(request.archs) > 1:
@@ -68,7 +76,7 @@ def build_cpu_library(
             programs.append(program)
             compiled.append(gpus)
         write_sources(request, compiled, work.dir, programs)
-        objects = tuple(program.object_file for program in programs)
+        objects = tuple(p.object_file for program in programs for p in (program, program.separate) if p)
         write_ninja(work.dir, _steps(request, objects, compiler, write_wrapper(work.dir), runtimes))
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
         headers = {*check.result(), *(path for gpus in compiled for gpu in gpus for path in gpu.headers)}

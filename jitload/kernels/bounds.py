@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jitload.errors import CompileError
+from jitload.errors import CompileError, JitLoadError
 from jitload.kernels.compilation import compile_for_arch
-from jitload.kernels.source import device_source
+from jitload.kernels.source import DeviceSource, device_source
 from jitload.request.request import Request
 from jitload.toolchain.arch import machine_arch
 from jitload.toolchain.cuda import CudaToolchain
 
 if TYPE_CHECKING:
+    from jitload.expressions.compiler import Op
     from jitload.model import CompiledSource
 
+_DEPENDS_ON_TARGET = re.compile(r"JITLOAD_CPU|__CUDA_ARCH|__CUDACC|__NVCC|__GNU")
 _PLAIN = ("--generate-line-info", "--Ofast-compile=min")  # with the latter, NVRTC does not unroll loops
 
 
@@ -33,6 +36,24 @@ def add_bound_checks(
         checks = {kernel.symbol: bound_checks(ptx, kernel.symbol, kernel.parameters) for kernel in kernels}
         result.append(code._replace(bounds=checks))
     return tuple(result)
+
+
+def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str, tuple[Op, ...]]:
+    """Return, by the names of kernels, the steps that fail unless the threads of a launch are known to be separate.
+
+    Leave out kernels of which this is known for no launch.
+    """
+    differing = [f for f in source.cpu_flags if re.match("-[DUIi]", f) and (len(f) == 2 or f not in source.options)]
+    if differing or any(map(_DEPENDS_ON_TARGET.search, (*source.piece_texts, *source.reading.header_texts))):
+        return {}
+    from jitload.bounds.separate import separation_steps
+
+    try:
+        code = compile_for_arch(source._replace(options=(*source.options, *_PLAIN)), "sm_90", toolchain)
+    except JitLoadError:
+        return {}
+    kernels = {k.name: separation_steps(code.cubin.ptx, k.symbol, k.parameters) for k in code.cubin.kernels}
+    return {name: steps for name, steps in kernels.items() if steps}
 
 
 def compile_plainly(request: Request, code: CompiledSource, toolchain: CudaToolchain) -> str:

@@ -118,6 +118,7 @@ typedef struct jitload_cpu_launch {
   const jitload_cpu_kernel* kernel;
   const char* name;
   int mode;
+  int is_unchecked; /* the kernel was compiled without checks, in a library that has them */
   jitload_cpu_block block;
   void* const* params;
   const jitload_cpu_region* tensors;

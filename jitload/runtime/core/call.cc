@@ -66,6 +66,7 @@ static inline void jitload_visit_plan(jitload_request* request, uint64_t* values
     if (kernel->flags & JITLOAD_HAS_CLUSTER) visit(&plan->cluster[i]);
   }
   visit(&plan->shared_bytes);
+  if (kernel->separate != NULL) visit(&plan->is_separate);
   if (!(kernel->flags & JITLOAD_COMPUTES)) return;
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     if (kernel->params[i].argument < 0 && kernel->params[i].kind != JITLOAD_STREAM) visit((int64_t*)&values[i]);
@@ -99,6 +100,11 @@ static inline int jitload_make_plan(jitload_request* request, const TVMFFIAny* a
   if (!is_empty && request->device != JITLOAD_CPU_DEVICE) {
     if (kernel->bounds != NULL && jitload_check_bounds(request) != 0) return -1;
     if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(request) != 0) return -1;
+  }
+  if (!is_empty && kernel->separate != NULL) {
+    jitload_eval eval;
+    eval.args = args;
+    request->plan.is_separate = jitload_evaluate(kernel->bounds, &eval, &request->plan) == JITLOAD_EVAL_OK;
   }
   if (kernel->plan == NULL && kernel->bounds == NULL) return is_empty; /* there was nothing to compute */
   if (recent == NULL || jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request, values);

@@ -96,17 +96,26 @@ int jitload_launch_on_cpu(const jitload_request* request) {
   launch.block.shared_bytes = (uint32_t)plan->shared_bytes;
   const size_t size = sizeof(jitload_cpu_region) * (size_t)kernel->param_count + 1;
   jitload_cpu_region* tensors = (jitload_cpu_region*)__builtin_alloca(size);
+  bool is_separate = kernel->separate != NULL && plan->is_separate;
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
     if (param->argument < 0) continue;
     const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_get_tensor(&request->args[param->argument]) : NULL;
-    if (tensor != NULL) tensors[launch.tensor_count++] = jitload_region_of(param->name, tensor);
+    if (tensor != NULL) {
+      const jitload_cpu_region region = jitload_region_of(param->name, tensor);
+      is_separate = is_separate && region.begin == (uintptr_t)jitload_tensor_address(tensor); /* without negative strides */
+      for (int k = 0; k < launch.tensor_count; ++k) {
+        is_separate = is_separate && (region.begin >= tensors[k].end || tensors[k].begin >= region.end);
+      }
+      tensors[launch.tensor_count++] = region;
+    }
     const int type = request->args[param->argument].type_index;
     if (tensor == NULL && (param->kind == JITLOAD_STRUCT || (param->kind == JITLOAD_POINTER && type != kTVMFFINone))) {
       launch.has_addresses = 1;
     }
   }
   launch.tensors = tensors;
+  if (is_separate && !launch.has_addresses) launch.kernel = kernel->separate, launch.is_unchecked = 1;
   launch.param_memory = jitload_param_memory(request);
   const char* error = NULL;
   const int code = jitload_cpu_run(&launch, &error);

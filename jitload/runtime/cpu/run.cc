@@ -19,7 +19,9 @@ void free_accesses(Accesses* accesses);
 void forget_races(Races* races);
 #endif
 
-bool runs_fibers(const jitload_cpu_launch* call) { return kWatches || call->mode == JITLOAD_CPU_FIBERS; }
+bool runs_fibers(const jitload_cpu_launch* call) {
+  return (kWatches && !call->is_unchecked) || call->mode == JITLOAD_CPU_FIBERS;
+}
 
 void go_to_block(jitload_cpu_block* block, uint64_t number) {
   const uint64_t width = block->grid_dim[0], height = block->grid_dim[1];
@@ -336,7 +338,7 @@ bool has_stacks(Worker* worker, bool is_helper) {
 /* Return whether the worker can check for races, if the launch does. */
 bool can_watch(Worker* worker) {
 #ifdef JITLOAD_CPU_WATCHES
-  return !has_race_checks || watch_launch(worker);
+  return !has_race_checks || worker->launch->call->is_unchecked || watch_launch(worker);
 #else
   return worker != NULL;
 #endif

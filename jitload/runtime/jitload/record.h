@@ -80,6 +80,7 @@ typedef struct jitload_plan {
   int32_t needs_grid;
   int32_t needs_block;
   int32_t needs_shared_bytes;
+  int64_t is_separate; /* whether no thread accesses what others write, if the tensors do not overlap; see `separate` */
 } jitload_plan;
 
 /* The slot of the first parameter, after those of the plan's own numbers. */
@@ -166,6 +167,7 @@ typedef struct jitload_kernel {
   int32_t struct_bytes; /* for by-value structures, each aligned to 64 bytes */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
+  const struct jitload_cpu_kernel* separate; /* the same without checks, for launches that `bounds` allows; or NULL */
   int32_t cpu_mode;     /* JITLOAD_CPU_LOOP or another mode */
   int32_t max_threads;  /* the most threads of a block on the CPU */
   const char* metadata; /* an exported kernel's types, for tvm-ffi */
