@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.cpptext.host_functions import HostFunction, find_host_functions
-from jitload.signature.demangle import split_top_level
-
 if TYPE_CHECKING:
     from jitload.loader.display import ShownModule
     from jitload.loader.function import TypedFunction
@@ -70,14 +67,11 @@ def _functions(module: ShownModule, names: list[str]) -> Iterator[str]:
     """Yield the text of the stub for the names that tvm-ffi or pybind11 exports."""
     if not names:
         return
-    from jitload.inspection.listing import kept_texts
-
     of_torch = module.__dict__.get("_jitload_torch")
     objects = {name: getattr(of_torch, name) for name in names if hasattr(of_torch, name)}
-    others = [name for name in names if name not in objects]
-    texts = kept_texts(module.__dict__["_jitload_origin"]) if others else []
-    for name, signature in ffi_signatures(module, others, texts).items():
-        yield _function(name, signature)
+    for name in names:
+        if name not in objects:
+            yield _function(name, _ffi_signature(module, name))
     for name, value in objects.items():
         if isinstance(value, type) or not callable(value):
             yield f"\n{name}: Any\n"
@@ -108,28 +102,25 @@ def _type(annotation: object) -> str:
 
 # ---- functions that tvm-ffi exports ----------------------------------------------------------------------------------
 # tvm-ffi keeps the types of parameters only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which
-# takes half a second more. Otherwise the types are read from the source in the cache entry.
+# takes half a second more.
 
-_EXPORT = re.compile(r"\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*(\w+)\s*,\s*([\w:]+)\s*\)")
-_TYPE = re.compile(r"(?:const )?([\w:. ]+?) ?(?:<(.*)>)? ?(?:const)? ?([*&]*)", re.DOTALL)
 _OF_PYTHON = {
-    "torch.Tensor": ("Tensor", "TensorView", "DLTensor*"),
-    "int": ("int", "size_t", "ptrdiff_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))),
-    "float": ("float", "double"),
+    "torch.Tensor": ("Tensor", "DLTensor*"),
+    "int": ("int",),
+    "float": ("float",),
     "bool": ("bool",),
-    "None": ("None", "void"),
-    "str": ("String", "string", "string_view", "char*"),
+    "None": ("None",),
+    "str": ("String", "string", "char*"),
     "bytes": ("Bytes",),
-    "Sequence[int]": ("Shape", "ShapeView"),
-    "Callable[..., Any]": ("Function", "TypedFunction"),
+    "Sequence[int]": ("Shape",),
+    "Callable[..., Any]": ("Function",),
 }
 _SIMPLE = {name: python for python, names in _OF_PYTHON.items() for name in names}
 _GENERIC = {
-    **dict.fromkeys(("Array", "List", "vector"), "Sequence[{}]"),
-    **dict.fromkeys(("Map", "Dict", "map", "unordered_map"), "Mapping[{}]"),
-    **dict.fromkeys(("Tuple", "tuple", "pair"), "tuple[{}]"),
+    **dict.fromkeys(("Array", "List"), "Sequence[{}]"),
+    **dict.fromkeys(("Map", "Dict"), "Mapping[{}]"),
+    **dict.fromkeys(("Tuple", "tuple"), "tuple[{}]"),
 }
-_INTEGER_WORDS = frozenset(("unsigned", "signed", "char", "short", "int", "long"))
 # Names in pybind11's signatures that are known in a stub, because the stub imports them or Python defines them.
 _KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list", "tuple", "dict", "set", "object"))
 
@@ -145,35 +136,12 @@ class Signature(NamedTuple):
 UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
 
 
-def ffi_signatures(module: ShownModule, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
-    """Return the signature of each function by name, from tvm-ffi's metadata or else from the sources.
-
-    If both lack a function, its parameters and its result have the type `Any`.
-    """
-    functions = [function for text in texts for function in find_host_functions(text)]
-    targets = dict(match for text in texts for match in _EXPORT.findall(text))
-    return {name: _ffi_signature(module, name, _find(functions, targets.get(name, name))) for name in names}
-
-
-def _find(functions: Sequence[HostFunction], target: str) -> HostFunction | None:
-    """Return the function with this name, or None if it is missing, overloaded or a template."""
-    matches = [f for f in functions if f"::{f.candidate.name}".endswith(f"::{target.removeprefix('::')}")]
-    signatures = {(match.candidate.types, match.result) for match in matches}
-    return matches[-1] if len(signatures) == 1 and not matches[-1].candidate.is_template else None
-
-
-def _ffi_signature(module: ShownModule, name: str, function: HostFunction | None) -> Signature:
-    metadata = module.get_function_metadata(name)
-    doc = module.get_function_doc(name) or (function.candidate.doc if function else "")
-    if metadata and "type_schema" in metadata:
-        returns, types = _read_schema(json.loads(metadata["type_schema"]))
-    elif function:
-        returns, types = python_type(function.result), [python_type(type_) for type_ in function.candidate.types]
-    else:
+def _ffi_signature(module: ShownModule, name: str) -> Signature:
+    metadata, doc = module.get_function_metadata(name), module.get_function_doc(name) or ""
+    if not metadata or "type_schema" not in metadata:
         return UNKNOWN._replace(parameters="*args: Any", doc=doc)
-    names = function.candidate.parameters if function else ()
-    names = names if len(names) == len(types) else ("",) * len(types)
-    named = [f"{names[i] or f'arg{i}'}: {type_}" for i, type_ in enumerate(types)]
+    returns, types = _read_schema(json.loads(metadata["type_schema"]))
+    named = [f"arg{i}: {type_}" for i, type_ in enumerate(types)]
     return Signature(", ".join([*named, "/"] if named else []), returns, doc)
 
 
@@ -189,23 +157,6 @@ def _read_schema(schema: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 def _schema_type(node: Mapping[str, Any]) -> str:
     return _python_name(str(node["type"]), [_schema_type(part) for part in node.get("args", ())])
-
-
-def python_type(text: str) -> str:
-    """Return the Python type that corresponds to a C++ type, or `Any` if it is unknown.
-
-    Example:
-        >>> python_type("const std::optional<tvm::ffi::Array<int64_t>>&")
-        'Sequence[int] | None'
-    """
-    text = re.sub(r"\s*(::|[<>,*&])\s*", r"\1", text.strip())
-    match = _TYPE.fullmatch(text)
-    if match is None:
-        return "Any"
-    name, arguments, suffix = match[1], match[2], match[3].rstrip("&")
-    if set(name.split()) <= _INTEGER_WORDS and (name != "char" or not suffix):
-        name = "int"
-    return _python_name(name + suffix, [python_type(part) for part in split_top_level(arguments or "", ",") if part])
 
 
 def _python_name(name: str, arguments: Sequence[str]) -> str:
