@@ -88,7 +88,6 @@ _RETRY_S = 120.0  # seconds until the process is started again, because it may h
 _CPU_S = 120  # seconds; the limit for a run of g++, which usually needs 4 s
 _WALL_S = 900  # seconds; the limit for the whole process. A later build starts a new process.
 _LOCK_TIMEOUT_S = 60.0  # seconds; how long to wait for another process that makes a header
-_MAX_HEADERS = 4  # the most headers in a cache; each set of options has its own header
 _log = logging.getLogger(__name__)
 _retry_at: dict[str, float] = {}  # cache and key -> when to try again, on the monotonic clock
 
@@ -356,7 +355,6 @@ def precompile(job: Mapping[str, Any]) -> None:
                 record_failure(key, cache_dir, problem)
                 return
             publish_header(work, headers)
-    _remove_oldest(cache_dir, key.name)
 
 
 @contextmanager
@@ -438,10 +436,3 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
     record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
     (work.dir / _RECORD).write_text(json.dumps(record))
     work.publish(_RECORD, headers)
-
-
-def _remove_oldest(cache_dir: Path, name: str) -> None:
-    """Remove all precompiled headers but the `_MAX_HEADERS` newest. Older ones are for other options or releases."""
-    records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in records[_MAX_HEADERS:]:
-        shutil.rmtree(path.parent, ignore_errors=True)
