@@ -19,12 +19,44 @@ _DIAGNOSTIC = (
 _NARROW_FLOATS = {"bf16": "bfloat162?", "fp16": "half2?|float16"}
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
-_TEXTURE_REFERENCE = (
-    r"\b(?:texture|surface) is not a template"
-    r'|identifier "(\w+)" is undefined\n.*\b(?:tex[123C]|surf[123C])\w*[ \t]*\([^;\n]*\b\1\b'
-)
 _FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11)/"
 _HOST_FUNCTION = "is considered a host function"
+# Advice about a log, by a pattern that matches the log.
+_HINTS = (
+    (
+        r"(?s)\A(?=.*unrecognized token).*[^\0-\x7f]",
+        "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes.",
+    ),
+    (
+        (
+            r"\b(?:texture|surface) is not a template"
+            r'|identifier "(\w+)" is undefined\n.*\b(?:tex[123C]|surf[123C])\w*[ \t]*\([^;\n]*\b\1\b'
+        ),
+        (
+            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to the "
+            "kernel instead, and give functions such as tex2D<float>() the type of the elements."
+        ),
+    ),
+    (
+        r"thrust/complex\.h\(\d+\): error: A function explicitly marked as a __host__ function",
+        "NVRTC cannot compile the <thrust/complex.h> before CCCL 3.2: use cuda::std::complex of <cuda/std/complex>.",
+    ),
+    ("annotation on lambda", "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."),
+    (
+        rf"(?s)\A(?!.*{_HOST_FUNCTION}).*device-side kernel launch could not be processed",
+        (
+            "NVRTC cannot compile kernels that launch kernels. For nvcc, name a host function that launches them, "
+            "functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
+        ),
+    ),
+    (
+        "unrecognized option",
+        Words(
+            "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option from ",
+            *(Argument("extra_cuda_cflags", is_name=True), "."),
+        ),
+    ),
+)
 
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
@@ -48,8 +80,8 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    hints = (type_hint, _character_hint, _texture_hint, _complex_hint, _lambda_hint, _launch_hint)
-    return next(filter(None, (hint(log) for hint in hints)), "") or _hint(log, options)
+    hints = (hint for pattern, hint in _HINTS if re.search(pattern, log))
+    return type_hint(log) or next(hints, "") or _hint(log, options)
 
 
 def type_hint(log: str) -> str:
@@ -64,53 +96,9 @@ def type_hint(log: str) -> str:
     return ""
 
 
-def _character_hint(log: str) -> str:
-    if "unrecognized token" not in log or log.isascii():
-        return ""
-    return (
-        "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes."
-    )
-
-
-def _texture_hint(log: str) -> str:
-    if not re.search(_TEXTURE_REFERENCE, log):
-        return ""
-    return (
-        "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to the "
-        "kernel instead, and give functions such as tex2D<float>() the type of the elements."
-    )
-
-
-def _lambda_hint(log: str) -> str:
-    if "annotation on lambda" not in log:
-        return ""
-    return "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."
-
-
-def _complex_hint(log: str) -> str:
-    if not re.search(r"thrust/complex\.h\(\d+\): error: A function explicitly marked as a __host__ function", log):
-        return ""
-    return "NVRTC cannot compile the <thrust/complex.h> before CCCL 3.2: use cuda::std::complex of <cuda/std/complex>."
-
-
-def _launch_hint(log: str) -> str:
-    if "device-side kernel launch could not be processed" not in log or _HOST_FUNCTION in log:
-        return ""
-    return (
-        "NVRTC cannot compile kernels that launch kernels. For nvcc, name a host function that launches them, "
-        "functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
-    )
-
-
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
-    if "unrecognized option" in log:
-        options_argument = Argument("extra_cuda_cflags", is_name=True)
-        problem = (
-            "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option from "
-        )
-        return Words(problem, options_argument, ".")
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
