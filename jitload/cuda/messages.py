@@ -33,8 +33,8 @@ _HINTS = (
             r'|identifier "(\w+)" is undefined\n.*\b(?:tex[123C]|surf[123C])\w*[ \t]*\([^;\n]*\b\1\b'
         ),
         (
-            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to the "
-            "kernel instead, and give functions such as tex2D<float>() the type of the elements."
+            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to "
+            "the kernel instead, and give functions such as tex2D<float>() the type of the elements."
         ),
     ),
     (
