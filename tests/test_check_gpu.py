@@ -14,7 +14,7 @@ from support.kernels import CHECKED
 import jitload
 from jitload.checking import checker
 from jitload.checking.child import run_call
-from jitload.checking.sanitizer import Region, describe, save_call
+from jitload.checking.sanitizer import Region, describe, make_call
 from jitload.errors import ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc
@@ -51,9 +51,9 @@ REGIONS = (Region("x", 0x7F0000100000, 32), Region("y", 0x7F0000200000, 28))
 STUB = """#!{python}
 import os, pickle, sys
 log, directory = sys.argv[sys.argv.index("--log-file") + 1], sys.argv[sys.argv.index("-c") + 2]
-logs, addresses, outcome = pickle.load(open({answers!r}, "rb"))
+logs, extents, outcome = pickle.load(open({answers!r}, "rb"))
 open(log, "w").write(logs[sys.argv[sys.argv.index("--tool") + 1]])
-for name, value in (("addresses", addresses), ("outcome", outcome)):
+for name, value in (("extents", extents), ("outcome", outcome)):
     open(os.path.join(directory, name), "wb").write(pickle.dumps(value))
 """
 
@@ -105,7 +105,7 @@ def sanitizer(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
 
     def answer(outcome: Exception | None = None, **logs: str) -> None:
-        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, [region.begin for region in REGIONS], outcome)))
+        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, [region[1:] for region in REGIONS], outcome)))
 
     return answer
 
@@ -142,24 +142,24 @@ def test_what_prevents_a_check_is_an_error(mod, sanitizer, monkeypatch):
         mod.shift[1, 64].check(x, x, 8, on="gpu")
 
 
-def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[int], Exception | None]:
+def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[Any], Exception | None]:
     """Run a call as the process under compute-sanitizer does, but on the CPU."""
     request = checker._request_of(function)
-    call = save_call(function, request, args)
+    call = make_call(function, request, args)
     cpu = checker._for_cpu(request)._replace(settings=request.settings._replace(library="later"))
-    (directory / "call").write_bytes(pickle.dumps(call._replace(request=cpu, device="cpu")))
-    run_call(str(directory))
-    addresses, outcome = ((directory / name).read_bytes() for name in ("addresses", "outcome"))
-    return pickle.loads(addresses), pickle.loads(outcome)
+    torch.save(call._replace(request=cpu), directory / "call")
+    run_call(str(directory), "cpu")
+    extents, outcome = ((directory / name).read_bytes() for name in ("extents", "outcome"))
+    return pickle.loads(extents), pickle.loads(outcome)
 
 
 def test_the_process_of_the_call_gets_its_arguments_and_returns_its_error(mod, tmp_path):
     memory = torch.zeros(100)
-    addresses, error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
-    assert (len(addresses), error) == (2, None)
-    assert {address % 64 for address in addresses} == {memory[n:].data_ptr() % 64 for n in (1, 51)}
-    addresses, error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51], 50)
-    assert len(addresses) == 1
+    (x, y, number), error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
+    assert (x[1], y[1], number, error) == (200, 196, None, None)
+    assert [x[0] % 64, y[0] % 64] == [memory[n:].data_ptr() % 64 for n in (1, 51)]
+    (x, y, _), error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51].numpy(), 50)
+    assert y[0] - x[0] == 4
     assert "a race" in str(error)
     _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8), torch.zeros(0), 8)
     assert "a write of 4 bytes" in str(error)

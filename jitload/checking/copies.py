@@ -15,18 +15,16 @@ from jitload.model import Parameter
 from jitload.signature.types import is_pointer_to_pointer
 
 _ADDRESS = re.compile(r"u8(?![0-9])")  # in the layout of a structure: an integer of 8 bytes, or an address
-ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
+_ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
 
 
 class _Copy(NamedTuple):
-    """Host memory that stands for an extent. `memory[start]` stands for the extent's first byte."""
+    """Host memory that stands for an extent, from its byte `start` on. `storage` is the same for tensors of torch."""
 
     extent: Extent
     memory: Any
+    storage: Any
     start: int
-
-    def offset_of(self, extent: Extent) -> int:
-        return self.start + extent.address - self.extent.address
 
 
 def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
@@ -47,12 +45,13 @@ def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
 
 
 def is_tensor(arg: Any) -> bool:
-    """Return whether an argument is a tensor that can be copied. The call itself refuses meta tensors, for example."""
+    """Return whether an argument is a tensor that can be copied. The call refuses unaligned ones, for example."""
     is_record = getattr(getattr(arg, "dtype", None), "names", None)
     is_pending = hasattr(arg, "is_neg") and (arg.is_neg() or arg.is_conj())
     is_without_memory = getattr(arg, "is_meta", False) or getattr(arg, "is_nested", False)
     has_memory = hasattr(arg, "__dlpack__") and not is_without_memory
-    return has_memory and not is_record and not is_pending
+    can_be_copied = has_memory and not is_record and not is_pending
+    return can_be_copied and not (hasattr(arg, "element_size") and arg.data_ptr() % arg.element_size())
 
 
 def _check_has_no_addresses(name: str, arg: Any, parameter: Parameter) -> None:
@@ -68,7 +67,7 @@ def _check_has_no_addresses(name: str, arg: Any, parameter: Parameter) -> None:
 
 def _readable(tensor: Any) -> Any:
     """Return a tensor of torch or NumPy with the memory of a tensor."""
-    if hasattr(tensor, "untyped_storage") or _is_array(tensor):
+    if hasattr(tensor, "untyped_storage") or is_array(tensor):
         return tensor
     try:
         from torch.utils.dlpack import from_dlpack
@@ -77,13 +76,16 @@ def _readable(tensor: Any) -> Any:
     return from_dlpack(tensor)
 
 
-def _is_array(tensor: Any) -> bool:
+def is_array(tensor: Any) -> bool:
+    """Return whether an argument is an array of NumPy."""
     return "numpy" in sys.modules and isinstance(tensor, sys.modules["numpy"].ndarray)
 
 
 def _allocate(extent: Extent) -> _Copy:
-    memory = (ctypes.c_char * (extent.span + ALIGNMENT))()
-    return _Copy(extent, memory, (extent.address - ctypes.addressof(memory)) % ALIGNMENT)
+    start, unaligned = extent.address % _ALIGNMENT, (ctypes.c_char * (extent.span + 2 * _ALIGNMENT))()
+    memory = (ctypes.c_char * (start + extent.span)).from_buffer(unaligned, -ctypes.addressof(unaligned) % _ALIGNMENT)
+    torch = sys.modules.get("torch")
+    return _Copy(extent, memory, torch and torch.frombuffer(memory, dtype=torch.uint8).untyped_storage(), start)
 
 
 def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
@@ -92,14 +94,14 @@ def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     copy = next((copy for copy in copies if copy.extent.overlaps(extent)), None)
     if copy is None:  # an empty tensor
         return tensor.cpu() if hasattr(tensor, "cpu") else tensor.copy()
-    offset = copy.offset_of(extent)
-    target = ctypes.addressof(copy.memory) + offset
+    begin = copy.start + extent.address - copy.extent.address
+    target = ctypes.addressof(copy.memory) + begin
     if not hasattr(tensor, "untyped_storage"):
         ctypes.memmove(target, extent.address, extent.span)
         import numpy as np
 
-        first = offset + tensor.__array_interface__["data"][0] - extent.address
-        array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides).view(type(tensor))
+        first = begin + tensor.__array_interface__["data"][0] - extent.address
+        array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
         array.flags.writeable = tensor.flags.writeable
         return array
     import torch
@@ -108,6 +110,5 @@ def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     place = tensor.storage_offset() * tensor.element_size()
     host = flat.set_(tensor.untyped_storage(), place, (extent.span,), (1,)).cpu()
     ctypes.memmove(target, host.data_ptr(), extent.span)
-    memory = torch.frombuffer(copy.memory, dtype=torch.uint8, offset=offset)  # whose address may not be aligned
     view = torch.empty(0, dtype=tensor.dtype)
-    return view.set_(memory.untyped_storage(), 0, tensor.shape, tensor.stride())
+    return view.set_(copy.storage, begin // tensor.element_size(), tensor.shape, tensor.stride())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import re
@@ -13,18 +12,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from jitload.checking.child import Call, Memory, Place
-from jitload.checking.copies import ALIGNMENT, copy_arguments, is_tensor
+from jitload.checking.child import Call
+from jitload.checking.copies import copy_arguments, is_array
 from jitload.errors import ToolchainError
 from jitload.loader.function import TypedFunction
-from jitload.measuring.memory import Extent, extent_of, merge_extents
 from jitload.pipeline import load_request
 from jitload.request.request import Request
 from jitload.settings import read_settings
 from jitload.toolchain.arch import CPU, resolve_gpu_arch
 from jitload.toolchain.nvcc import find_compute_sanitizer
 
-_PROGRAM = "import sys; _, call, *sys.path[:] = sys.argv; from jitload.checking.child import run_call; run_call(call)"
+_PROGRAM = (
+    "import sys; _, call, device, *sys.path[:] = sys.argv; from jitload.checking.child import run_call; "
+    "run_call(call, device)"
+)
 _OPTIONS = ("--report-api-errors", "no", "--show-backtrace", "no", "--racecheck-report", "hazard", "--padding", "65536")
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NEAR = 1 << 16  # an access within this many bytes of a tensor is assumed to be meant for it
@@ -56,18 +57,23 @@ def check_on_gpu(function: TypedFunction, request: Request, args: Sequence[Any])
         RuntimeError: compute-sanitizer has found something, or the call has failed.
         ToolchainError: compute-sanitizer was not found, or could not run the call.
     """
+    import torch
+
     program = find_compute_sanitizer(read_settings())
-    call = save_call(function, request, args)
+    call = make_call(function, request, args)
     load_request(call.request, None, keep_module_alive=True, verbose=False)  # so that the build's errors come from here
+    device = next((f"cuda:{arg.device.index}" for arg in args if getattr(arg, "is_cuda", False)), "cuda")
     for tool in ("memcheck", "racecheck"):
         with TemporaryDirectory(prefix="jitload-check-") as directory:
-            Path(directory, "call").write_bytes(pickle.dumps(call))
-            output = _run([str(program), "--tool", tool, *_OPTIONS], directory)
-            _report(function, call, Path(directory), output)
+            torch.save(call, Path(directory, "call"))
+            output = _run([str(program), "--tool", tool, *_OPTIONS], directory, device)
+            _report(function, Path(directory), output)
 
 
-def save_call(function: TypedFunction, request: Request, args: Sequence[Any]) -> Call:
-    """Return a call on the GPU, with the bytes of its tensors."""
+def make_call(function: TypedFunction, request: Request, args: Sequence[Any]) -> Call:
+    """Return a call on the GPU, with copies of the tensors."""
+    import torch
+
     archs = tuple(arch for arch in request.archs if arch != CPU)
     request = request._replace(
         kind="device",
@@ -75,29 +81,14 @@ def save_call(function: TypedFunction, request: Request, args: Sequence[Any]) ->
         options=(*request.options, "--generate-line-info"),
         settings=request.settings._replace(library="never"),
     )
-    device = next((f"cuda:{arg.device.index}" for arg in args if getattr(arg, "is_cuda", False)), "cuda")
-    copies = copy_arguments(function, args)
-    extents = merge_extents(extent_of(copy) for copy in copies if is_tensor(copy))
-    memories = [Memory(ctypes.string_at(e.address, e.span), e.address % ALIGNMENT) for e in extents]
-    places = [_place(copy, extents) if is_tensor(copy) else copy for copy in copies]
-    return Call(request, function.__name__, function._jitload_config[1:-1], device, tuple(memories), tuple(places))
+    copies = copy_arguments(function, [torch.as_tensor(arg) if is_array(arg) else arg for arg in args])
+    return Call(request, function.__name__, function._jitload_config[1:-1], tuple(copies))
 
 
-def _place(copy: Any, extents: Sequence[Extent]) -> Place:
-    import torch
-
-    tensor, extent = torch.as_tensor(copy), extent_of(copy)
-    if extent.address % tensor.element_size():
-        raise ValueError("tensors that are not aligned to the size of their elements cannot be checked: pass x.clone()")
-    number = next((number for number, other in enumerate(extents) if other.overlaps(extent)), None)
-    offset = 0 if number is None else extent.address - extents[number].address
-    return Place(number, offset, extent.span, tensor.dtype, tuple(tensor.shape), tensor.stride())
-
-
-def _run(command: Sequence[str], directory: str) -> str:
+def _run(command: Sequence[str], directory: str, device: str) -> str:
     """Run a call under compute-sanitizer, which writes to the file `log`, and return what it prints beside that."""
     environment = {name: value for name, value in os.environ.items() if name not in _ALLOCATOR_VARIABLES}
-    child = [sys.executable, "-c", _PROGRAM, directory, *sys.path]
+    child = [sys.executable, "-c", _PROGRAM, directory, device, *sys.path]
     try:
         result = subprocess.run(
             [*command, "--log-file", f"{directory}/log", *child],
@@ -113,17 +104,13 @@ def _run(command: Sequence[str], directory: str) -> str:
     return result.stdout
 
 
-def _report(function: TypedFunction, call: Call, directory: Path, output: str) -> None:
+def _report(function: TypedFunction, directory: Path, output: str) -> None:
     """Raise an error if compute-sanitizer has found something, or if the call or compute-sanitizer itself failed."""
     name, log = function.__name__, directory / "log"
     text = re.sub("^=+ ?", "", log.read_text(errors="replace"), flags=re.MULTILINE) if log.exists() else ""
-    addresses, outcome = (_read(directory / file) for file in ("addresses", "outcome"))
+    extents, outcome = (_read(directory / file) for file in ("extents", "outcome"))
     names = function.__signature__.parameters
-    regions = [
-        Region(name, addresses[place.memory] + place.offset, place.size)
-        for name, place in zip(names, call.arguments, strict=False)
-        if addresses and isinstance(place, Place) and place.memory is not None
-    ]
+    regions = [Region(name, *extent) for name, extent in zip(names, extents or (), strict=False) if extent]
     if finding := describe(text, regions):
         raise RuntimeError(f"{name}(): {finding}")
     count = _COUNT.search(text)
