@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import jitload
+from jitload import cpp_extension
 from jitload.errors import ToolchainError
 from jitload.host_cpp.torch_headers import FORWARDED, RENAMED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
@@ -82,13 +83,13 @@ def test_declarations_are_those_of_torchs_headers():
 
 def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
-    torch_operators._include_dir.cache_clear()
+    torch_operators.torch_include_dir.cache_clear()
     torch_operators.read_header.cache_clear()
     try:
         with pytest.raises(ToolchainError, match=r"pip install 'torch>=2\.10'"):
             torch_operators.operator_declarations("at::some_operator(x)")
     finally:
-        torch_operators._include_dir.cache_clear()
+        torch_operators.torch_include_dir.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -242,6 +243,21 @@ bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1,
     assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
 
 
+def test_a_source_may_define_macros_with_short_names():
+    macros = "".join(f"#define {name} 30\n" for name in ("count", "result", "arguments", "library", "is_first"))
+    text = f"#include <torch/extension.h>\n{macros}int64_t f(std::vector<int64_t> x) {{ TORCH_WARN_ONCE(x[0]); return x[0] + count; }}"
+    text += "\nTORCH_LIBRARY(jitload_short_names, m) {}"
+    with pytest.warns(UserWarning, match="12"):
+        assert jitload.load_inline("short_names", cpp_sources=text, functions=["f"]).f([12]) == 42
+
+
+def test_a_device_index_is_a_character_as_in_torch():
+    text = (
+        "std::string f(torch::Tensor x) { std::ostringstream s; s << x.get_device(); return c10::str(s.str().size()); }"
+    )
+    assert jitload.load_inline("device_index", cpp_sources=text, functions=["f"]).f(torch.ones(1)) == "1"
+
+
 def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
     conditions = "defined(TORCH_VERSION_MAJOR) && TORCH_VERSION_MAJOR >= 2", "PY_VERSION_HEX >= 0x03080000"
     text = "".join(f"\n#if {condition}\n n++;\n#endif" for condition in conditions)
@@ -251,18 +267,64 @@ def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
     assert (module.f(), module.g(torch.ones(1))) == (len(conditions), -1)
 
 
+def test_a_condition_on_cuda_version_brings_the_header_that_defines_it():
+    text = "#include <ATen/cuda/CUDAContext.h>\n#if CUDA_VERSION >= 12000\n#endif"
+    [(_, merged)] = torch_sources("m", Sources(host=(("m.cpp", text),)), (), Options(), TorchText())[0].host
+    assert "#include <cuda.h>\n" in merged
+
+
+@pytest.fixture
+def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list of the reasons for which sources were left to torch, which does not build them here."""
+    reasons: list[str] = []
+    monkeypatch.setattr(
+        cpp_extension, "_build_with_torch", lambda _function, _arguments, reason: reasons.append(reason)
+    )
+    return reasons
+
+
 @pytest.mark.parametrize(
-    ("text", "header"),
+    ("condition", "name"),
     [
-        ("#if AT_PARALLEL_OPENMP\n#pragma omp atomic\n#endif", "ATen/Config.h"),  # no light header, so torch builds it
-        ("#if PYBIND11_VERSION_HEX >= 0x02060000\n#endif", "pybind11/detail/common.h"),  # likewise
-        ("#include <ATen/cuda/CUDAContext.h>\n#if CUDA_VERSION >= 12000\n#endif", "cuda.h"),
+        ("#ifdef SIZEOF_LONG", "SIZEOF_LONG"),
+        ("#ifdef THO_DISPATCH_SWITCH", "THO_DISPATCH_SWITCH"),  # of a copied header, which this source does not include
+        ("#ifndef CHECK\n#error no macro\n#define CHECK(x) x", "CHECK"),
+        ("#if HAVE_ERF && \\\n  defined(C10_DEPRECATED_MESSAGE)", "C10_DEPRECATED_MESSAGE, HAVE_ERF"),
+        ("#if 0\n#elif AT_PARALLEL_OPENMP // where torch has it\n", "AT_PARALLEL_OPENMP"),
+        ("#define IS_NEW (PYBIND11_VERSION_HEX >= 0x02060000)\n#if IS_NEW", "PYBIND11_VERSION_HEX"),
+        ("#if __has_include(<ATen/ops/add.h>)", "ATen/ops/add.h"),
+        ('#include "with_condition.h"\n#if 1', "Py_PYTHON_H"),
     ],
 )
-def test_a_macro_in_a_condition_brings_the_header_that_defines_it(text: str, header: str):
-    sources = Sources(host=(("m.cpp", text),))
-    [(_, merged)] = torch_sources("m", sources, (), Options(), TorchText())[0].host
-    assert f"#include <{header}>\n" in merged
+def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
+    condition: str, name: str, fallbacks: list[str], tmp_path: Path
+):
+    (tmp_path / "with_condition.h").write_text("#pragma once\n#ifdef Py_PYTHON_H\n#endif\n")
+    source = f"#include <torch/extension.h>\n{condition}\n#endif\nint64_t f() {{ return 1; }}"
+    cpp_extension.load_inline("conditions", source, functions=["f"], extra_include_paths=[str(tmp_path)])
+    assert fallbacks == [f"missing: {name}"]
+
+
+def test_other_conditions_keep_sources_from_torchs_build(fallbacks: list[str]):
+    source = """
+#ifndef MY_HEADER_H
+#define MY_HEADER_H
+#if defined(__CUDACC__) || defined(__CUDA_ARCH__) || defined(USE_ROCM) || defined(__HIP_PLATFORM_AMD__) || _WIN32
+#elif __GNUC__ >= 9 && !defined(WITH_CUDA) && !defined(NDEBUG) && !_OPENMP && __has_include(<optional>)
+#ifndef M_PI
+#define M_PI 3
+#endif
+#if !defined(TORCH_CHECK) || TORCH_VERSION_MAJOR < 2 || !defined(TORCH_API_INCLUDE_EXTENSION_H)
+#error
+#endif
+#ifdef TORCH_EXTENSION_NAME
+int64_t f() { return M_PI * 100; }
+#endif
+#endif
+#endif
+"""
+    module = cpp_extension.load_inline("own_conditions", source, functions=["f"])
+    assert (fallbacks, module.f()) == ([], 314)
 
 
 def test_mathematics_have_the_overloads_of_math_h_and_dtypes_torchs_signs():

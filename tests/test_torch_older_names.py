@@ -29,13 +29,6 @@ Tensor over_memory() {
 std::vector<std::string> device_names() { return {DeviceTypeName(kCUDA), at::DeviceTypeName(kCPU, true)}; }
 bool is_last(int64_t type) { return type < static_cast<int64_t>(DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES); }
 bool is_dtype() { return ScalarType(c10::CppTypeToScalarType<float>()) == torch::kF32; }
-void check(Tensor a, Tensor b, int64_t which) {
-  TensorArg first{a, "a", 1}, second{b, "self", 0};
-  CheckedFrom c = "check";
-  if (which == 0) checkAllSameType(c, {first, second});
-  if (which == 1) checkAllSameSize(c, {first, second});
-  if (which == 2) checkSameGPU(c, first, second);
-}
 Tensor times(const Tensor& x, const Tensor& y) { return x * y; }
 static auto registry = torch::RegisterOperators()
   .op("jitload_older::plus", [](Tensor x, int64_t n) { return x + n; })
@@ -51,7 +44,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("device_names", &device_names);
   m.def("is_last", &is_last);
   m.def("is_dtype", &is_dtype);
-  m.def("check", &check);
 }
 """
 
@@ -98,25 +90,6 @@ def test_names_of_devices_and_constants(module: ModuleType):
     assert module.device_names() == ["CUDA", "cpu"]
     assert module.is_last(20)
     assert module.is_dtype()
-
-
-@pytest.mark.parametrize(
-    ("which", "message"),
-    [
-        (0, "Expected tensor for argument #1 'a' to have the same type as tensor for 'self'; but type torch.FloatTensor "
-            "does not equal torch.LongTensor (while checking arguments for check)"),
-        (1, "Expected tensor for argument #1 'a' to have same size as tensor for 'self'; but [2] does not equal [3] (while "
-            "checking arguments for check)"),
-        (2, "Tensor for argument #1 'a' is on CPU, Tensor for 'self' is on CPU, but expected it to be on GPU (while "
-            "checking arguments for check)"),
-    ],
-)  # fmt: skip
-def test_checks_of_arguments_have_torchs_messages(module: ModuleType, which: int, message: str):
-    with pytest.raises(RuntimeError) as caught:
-        module.check(torch.ones(2), torch.ones(3, dtype=torch.int64), which)
-    assert str(caught.value) == message
-    if which < 2:
-        module.check(torch.ones(2), torch.ones(2), which)
 
 
 @pytest.mark.usefixtures("module")

@@ -73,6 +73,17 @@ def opening_includes(text: str) -> Iterator[str]:
             return
 
 
+def tested_names(text: str) -> tuple[set[str], set[str]]:
+    """Return the names that conditions test, also through macros of the text, and the headers in `__has_include`."""
+    directives = [*read_directives(text)]
+    conditions = "\n".join(rest for name, rest in directives if name.lstrip("el").startswith("if"))
+    names = {*re.findall(r"\b[A-Za-z_]\w*", conditions)}
+    macros = [re.findall(r"\b[A-Za-z_]\w*", rest) for name, rest in directives if name == "define"] if names else []
+    while added := {word for name, *body in macros if name in names for word in body} - names:
+        names |= added
+    return names, {header[1:-1] for header in re.findall(_HAS_INCLUDE, conditions)}
+
+
 class IncludeScan:
     """The headers that texts may read, directly or through other headers."""
 

@@ -50,6 +50,7 @@ from jitload.host_cpp.steps import (
     with_templates,
     write_host_sources,
 )
+from jitload.host_cpp.torch_conditions import check_conditions
 from jitload.host_cpp.torch_errors import torch_hint
 from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
@@ -86,6 +87,8 @@ def build_host_library(
     if build.host.is_program:
         build = _build_program(build)
     else:
+        if build.host.is_torch:
+            check_conditions(build)
         build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
     _remove_temporaries(build)

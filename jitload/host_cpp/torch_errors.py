@@ -22,7 +22,7 @@ _OF_AUTHOR = re.compile(
     r"|operator(?:!|&&|\|\||\+\+|--)[’\"].*Tensor"  # torch's tensors do not have these either
 )
 _OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|headers for torch lack"
     r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end|Py(?:[A-Z][A-Za-z]*)?_\w+|PyObject)[\"’]"
     r"|[\"‘](?:D?CHECK(?:_(?:[NEGL][EQT]|NOTNULL))?|[VD]?LOG(?:_IF)?|INFO|WARNING|ERROR|FATAL)[\"’]"  # Logging.h
     r"|operator<<[’\"].* ‘(?:const )?std::(?:vector|map|set|pair)<"  # declared there, too
@@ -45,7 +45,7 @@ _UNDECLARED_FUNCTION = re.compile(
     r"^functions\['([\w:]+)'\]:1:.*error: .*(?:not declared|not been declared|is not a member of|undeclared|no member)",
     re.MULTILINE,
 )
-_LACKING = (
+LACKING = (
     "These are names of torch's that jitload's headers do not have: load the source with "
     "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
 )
@@ -94,11 +94,14 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
     """Return macros such as `TORCH_…` that the texts use. Omit macros that the texts or the light headers define."""
     text = "\n".join(map(strip_comments, texts))
     macros = {*_MACRO_CALL.findall(text)} - {*_MACRO_DEFINITION.findall(text)}
-    if macros:
-        headers = [path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")]
-        headers += map(read_header, COPIED.split())
-        macros -= {name for header in headers for name in _MACRO_DEFINITION.findall(header)}
-    return sorted(macros)
+    return sorted(macros - light_macros(*COPIED.split())) if macros else []
+
+
+def light_macros(*copied: str) -> set[str]:
+    """Return the macros that the light headers define, and those of copied headers."""
+    headers = [path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")]
+    headers += map(read_header, copied)
+    return {name for header in headers for name in _MACRO_DEFINITION.findall(header)}
 
 
 def torch_hint(log: str, texts: Iterable[str]) -> str:
@@ -110,4 +113,4 @@ def torch_hint(log: str, texts: Iterable[str]) -> str:
             f"functions= names {match[1]!r}, which the C++ does not declare. Correct the name, or declare the function "
             "in cpp_sources if cuda_sources defines it."
         )
-    return _LACKING if missing_names(log, texts) else ""
+    return LACKING if missing_names(log, texts) else ""

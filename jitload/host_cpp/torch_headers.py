@@ -25,11 +25,10 @@ FORWARDED = {
     "c10/core/Device.h c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h "
     "c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h c10/util/Half.h "
-    "c10/util/Optional.h c10/util/StringUtil.h torch/all.h torch/types.h ATen/Parallel.h",
+    "c10/util/Optional.h c10/util/StringUtil.h torch/all.h torch/types.h ATen/Parallel.h ATen/TensorUtils.h",
     "pybind.h": "pybind11/pybind11.h pybind11/pytypes.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h "
     "torch/python.h torch/torch.h",  # in torch's build, torch/torch.h has PYBIND11_MODULE, too
     "library.h": "torch/library.h torch/script.h",
-    "tensor_utils.h": "ATen/TensorUtils.h",
     "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDADevice.h "
     "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h "
     "c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "

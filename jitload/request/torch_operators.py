@@ -176,7 +176,7 @@ def _method_declarations(name: str) -> Iterator[str]:
 def read_header(header: str) -> str:
     """Return the text of one of torch's headers, or "" if torch does not have it."""
     try:
-        return (_include_dir() / header).read_text(encoding="utf-8")
+        return (torch_include_dir() / header).read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
 
@@ -185,12 +185,12 @@ def read_header(header: str) -> str:
 def is_declared(name: str) -> bool:
     """Return whether a header of torch's declares a class, function or namespace of this name outside of classes."""
     pattern = re.compile(rf"(?m)^(?!template)\w[^(;={{.`\n]*(?<!>::)\b{name}\b(?=\s*(?:[({{;=]|:(?!:)|final\b|$))")
-    headers = (path for glob in _DECLARING for path in _include_dir().glob(glob))
+    headers = (path for glob in _DECLARING for path in torch_include_dir().glob(glob))
     return any(name in (text := path.read_text(encoding="utf-8")) and pattern.search(text) for path in headers)
 
 
 @functools.lru_cache(maxsize=1)
-def _include_dir() -> Path:
+def torch_include_dir() -> Path:
     """Return the directory of torch's headers, without an import of torch."""
     module = sys.modules.get("torch")
     path = module.__file__ if module else (spec := importlib.util.find_spec("torch")) and spec.origin

@@ -88,13 +88,12 @@ _WORD_HEADERS = _table(
     "logb ilogb scalbn llround llrint fpclassify M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr "
     "sprintf stdout fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; stdlib.h: div "
     "malloc free exit abort getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: "
-    "assert; exception: Error what_without_backtrace value_error type_error index_error; string: str DeviceTypeName "
-    "TensorArg; cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX "
+    "assert; exception: Error what_without_backtrace value_error type_error index_error; string: str DeviceTypeName; "
+    "cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX "
     "LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; cuda_fp16.h: half half2 __half __half2 __float2half __half2float "
     f"__half_raw {_ATOMIC}; cuda_bf16.h: __nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 "
     f"{_ATOMIC}; torch/headeronly/version.h: TORCH_VERSION TORCH_VERSION_MAJOR TORCH_VERSION_MINOR TORCH_VERSION_PATCH "
-    "TORCH_ABI_VERSION; Python.h: PY_VERSION_HEX PY_MAJOR_VERSION; ATen/Config.h: AT_PARALLEL_OPENMP AT_PARALLEL_NATIVE"
-    "; pybind11/detail/common.h: PYBIND11_VERSION_HEX PYBIND11_VERSION_MAJOR PYBIND11_VERSION_MINOR"
+    "TORCH_ABI_VERSION; Python.h: PY_VERSION_HEX PY_MAJOR_VERSION"
 )
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
@@ -110,7 +109,6 @@ _LIBRARY_HEADERS = {"cublas": "cublas_v2", "cublasLt": "cublasLt", "cusparse": "
 # Headers that torch's common headers include and the light ones do not, each with a pattern for the texts that need it.
 _COMMON_HEADERS = (
     ("torch/library.h", re.compile(r"\bTORCH_LIBRARY|\bRegisterOperators\b")),
-    ("ATen/TensorUtils.h", re.compile(r"\bTensorArg\b")),
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
     ("c10/util/irange.h", re.compile(r"\birange\b")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
@@ -172,12 +170,13 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
     `texts` are the original texts and their headers. The result begins with declarations for the names in `texts`, and
     with the macro `TORCH_EXTENSION_NAME`. As a compiler option, the macro would prevent reuse of cached nvcc commands.
     """
-    macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
+    macros = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
+    macros += "#define TORCH_API_INCLUDE_EXTENSION_H 1\n"
     prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
     lines = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
     is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else CUDA_SUFFIXES)
-    return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *lines))
+    return label if is_named else f"{label}.{suffix}", "".join((macros, prelude, *lines))
 
 
 def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -161,3 +162,14 @@ def run_tool(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"{description} cannot be run: {error}") from error
+
+
+def read_macros(command: Sequence[str], text: str, directory: Path) -> dict[str, str]:
+    """Return the macros that are defined behind a text, each with its parameters and its definition.
+
+    `command` is the C++ compiler with its options, which cannot have read the text if the result is empty.
+    """
+    source = directory / "macros.cc"
+    source.write_text(text)
+    result = run_tool((*command, "-E", "-dM", source.name), "the C++ compiler", directory=directory)
+    return dict(re.findall(r"^#define (\w+)(.*)", result.stdout, re.MULTILINE))

@@ -145,8 +145,6 @@ at::Tensor legacy(at::Tensor x) {
 /// call: assertions(rand(3, 4), 6) !! NotImplementedError: not yet
 /// call: assertions(rand(3, 4), 7) !! RuntimeError: float Float
 /// call: assertions(rand(3, 4), 8) !! RuntimeError: error 8
-/// call: assertions(rand(3, 4), 9) !! RuntimeError:
-/// call: assertions(rand(3, 4), 10) !! RuntimeError:
 /// call: assertions(rand(3, 4), 11) !! RuntimeError:
 /// call: assertions(rand(3, 4), 12) !! IndexError: index 12
 #include <torch/extension.h>
@@ -161,8 +159,6 @@ torch::Tensor assertions(torch::Tensor x, int which) {
   if (which == 6) TORCH_CHECK_NOT_IMPLEMENTED(false, "not yet");
   if (which == 7) CHECK_FLOAT(x);
   if (which == 8) AT_ERROR("error ", which);
-  if (which == 9) TORCH_CHECK_LT(x.dim(), 1);
-  if (which == 10) TORCH_CHECK_EQ(x.size(0), x.size(1)) << "sizes";
   if (which == 11) C10_THROW_ERROR(Error, "thrown");
   if (which == 12) TORCH_CHECK_INDEX(which != 12, "index ", which);
   return x;

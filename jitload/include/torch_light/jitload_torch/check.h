@@ -81,24 +81,6 @@ template <class... Parts>
   fail(ErrorKind::Error, Text(condition, " INTERNAL ASSERT FAILED at \"", file, "\":", line,
                                 ", please report a bug to PyTorch. ", parts...).text());
 }
-/* A failed TORCH_CHECK_EQ, whose message may be extended with <<. */
-struct Comparison {
-  template <class A, class B>
-  __attribute__((noinline, cold)) Comparison(const char* file, int line, const char* condition, const A& a, const B& b)
-      : file(file), line(line), message("Check failed: ", condition, " (", a, " vs. ", b, "). ") {}
-  ~Comparison() noexcept(false) {
-    const char* const name = __builtin_strrchr(file, '/');
-    fail(ErrorKind::Error, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message.text(), "\n").text());
-  }
-  template <class T>
-  Comparison& operator<<(const T& value) {
-    append(message, value);
-    return *this;
-  }
-  const char* file;
-  int line;
-  Text message;
-};
 template <class... Parts>
 void warn_with(const char* file, int line, const Parts&... parts) { warn(file, line, Text(parts...).text()); }
 }  // namespace jitload_torch
@@ -130,18 +112,10 @@ void warn_with(const char* file, int line, const Parts&... parts) { warn(file, l
 #define TORCH_WARN(...) ::jitload_torch::warn_with(__FILE__, __LINE__, ##__VA_ARGS__)
 #define TORCH_WARN_ONCE(...)                                                                          \
   do {                                                                                                \
-    static bool is_first = true;                                                                      \
-    if (is_first) TORCH_WARN(__VA_ARGS__);                                                            \
-    is_first = false;                                                                                 \
+    static bool jitload_is_first_ = true;                                                             \
+    if (jitload_is_first_) TORCH_WARN(__VA_ARGS__);                                                   \
+    jitload_is_first_ = false;                                                                        \
   } while (false)
-#define JITLOAD_TORCH_COMPARE_(a, op, b)  \
-  while (C10_UNLIKELY(!((a)op(b)))) ::jitload_torch::Comparison(__FILE__, __LINE__, #a " " #op " " #b, (a), (b))
-#define TORCH_CHECK_EQ(a, b) JITLOAD_TORCH_COMPARE_(a, ==, b)
-#define TORCH_CHECK_NE(a, b) JITLOAD_TORCH_COMPARE_(a, !=, b)
-#define TORCH_CHECK_LT(a, b) JITLOAD_TORCH_COMPARE_(a, <, b)
-#define TORCH_CHECK_LE(a, b) JITLOAD_TORCH_COMPARE_(a, <=, b)
-#define TORCH_CHECK_GT(a, b) JITLOAD_TORCH_COMPARE_(a, >, b)
-#define TORCH_CHECK_GE(a, b) JITLOAD_TORCH_COMPARE_(a, >=, b)
 
 namespace c10 {
 #if defined(__EXCEPTION_H)

@@ -189,8 +189,8 @@ struct RegisterOperators { /* the older form of TORCH_LIBRARY_FRAGMENT */
 #define JITLOAD_TORCH_LIBRARY_(kind, name, key, function, m)                            \
   static void function(torch::Library&);                                                \
   static const bool C10_CONCATENATE(function, _is_run) = [] {                           \
-    static torch::Library library(kind, name, key, __FILE__, __LINE__);                 \
-    function(library);                                                                  \
+    static torch::Library library_(kind, name, key, __FILE__, __LINE__);                \
+    function(library_);                                                                 \
     return true;                                                                        \
   }();                                                                                  \
   static void function([[maybe_unused]] torch::Library& m)

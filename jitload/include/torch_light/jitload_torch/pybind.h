@@ -285,11 +285,11 @@ struct Any { /* laid out as TVMFFIAny */
 int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t count, Any* result);
 }  // namespace jitload_torch
 
-/* Defines the library's function to which the loader passes the Python module to fill. */
+/* Defines the library's function to which the loader passes the module to fill. Texts may have macros like `count`. */
 #define PYBIND11_MODULE(name, variable)                                                                             \
   static void jitload_torch_define_(::pybind11::module_& variable);                                                 \
   extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_torch_module(                            \
-      void*, const ::jitload_torch::Any* arguments, int32_t count, ::jitload_torch::Any* result) {                  \
-    return ::jitload_torch::run_module(&jitload_torch_define_, arguments, count, result);                           \
+      void*, const ::jitload_torch::Any* arguments_, int32_t count_, ::jitload_torch::Any* result_) {               \
+    return ::jitload_torch::run_module(&jitload_torch_define_, arguments_, count_, result_);                        \
   }                                                                                                                 \
   static void jitload_torch_define_([[maybe_unused]] ::pybind11::module_& variable)

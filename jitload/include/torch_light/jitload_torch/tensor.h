@@ -53,7 +53,7 @@ class Tensor {
   size_t itemsize() const { return elementSize(scalar_type()); }
   size_t nbytes() const { return is_sparse() ? static_cast<size_t>(property(".nbytes")) : static_cast<size_t>(numel()) * itemsize(); }
   Device device() const;
-  int64_t get_device() const { return device().index(); }
+  DeviceIndex get_device() const { return device().index(); } /* a character, when printed */
 #define X(name, kind) \
   bool name() const { return defined() && device().type() == DeviceType::kind; }
   X(is_cuda, CUDA) X(is_cpu, CPU) X(is_meta, Meta) X(is_xpu, XPU) X(is_mps, MPS) X(is_hip, HIP)
