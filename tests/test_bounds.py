@@ -22,8 +22,10 @@ from jitload.bounds import accesses
 from jitload.bounds.execution import SHARED
 from jitload.bounds.extents import bound_checks, read_extents
 from jitload.bounds.ptx import read_entry
+from jitload.cpu import library
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
+from jitload.kernels.source import device_source
 from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
 from jitload.request.kind import kernels_alone
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -178,6 +180,39 @@ def test_each_bound_is_what_the_kernel_touches_for_two_hundred_shapes(cpu_mod, k
     chance = random.Random(f"{name} 200")
     for _ in range(200):
         check_on_the_cpu(cpu_mod[name], Case(name, kernels[name], chance))
+
+
+@pytest.fixture(scope="module")
+def race_mods() -> tuple[jitload.Module, jitload.Module]:
+    """The kernels with checks of races, and the same without launches that are not checked."""
+    options: dict[str, Any] = {"arch": "cpu", "sanitize": "race", "gpu_check": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "find_separation", lambda *_: {})
+        checked = jitload.load_inline("bounds", cuda_sources=f"{SOURCE}// checked", **options)
+    return jitload.load_inline("bounds", cuda_sources=SOURCE, **options), checked
+
+
+def outcome(function: Any, arguments: list[Any]) -> str | None:
+    try:
+        function(*arguments)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.soak)])
+def test_only_launches_without_a_race_are_not_checked(race_mods, kernels, count):
+    mod, checked = race_mods
+    request = mod.guarded._jitload_library.request
+    chance = random.Random(count)
+    for name in library.find_separation(device_source(request), find_cuda_toolchain(request.settings)):
+        for _ in range(count):
+            case = Case(name, kernels[name], chance)
+            shift = chance.choice((0, 0, -4, 8))
+            sizes = {pointer: max(0, size + shift) for pointer, size in case.sizes().items()}
+            grid, block = (*case.grid[:2], chance.randint(1, 2)), (*case.block[:2], chance.choice((1, 1, 2)))
+            results = [outcome(m[name][grid, block], case.arguments(sizes, cpu_tensor)) for m in (mod, checked)]
+            assert (results[0] is None) == (results[1] is None), (name, grid, block, case.numbers, sizes)
 
 
 # ---- calls ---------------------------------------------------------------------------------------------------------

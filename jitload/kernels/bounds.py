@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jitload.model import CompiledSource
 
 _DEPENDS_ON_TARGET = re.compile(r"JITLOAD_CPU|__CUDA_ARCH|__CUDACC|__NVCC|__GNU")
-_PLAIN = ("--generate-line-info", "--Ofast-compile=min")  # with the latter, NVRTC does not unroll loops
+_PLAIN = ("--generate-line-info", "-w", "--Ofast-compile=min")  # with the last one, NVRTC does not unroll loops
 
 
 def add_bound_checks(
