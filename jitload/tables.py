@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
@@ -60,16 +61,16 @@ def four_digits(value: float | None) -> str:
     return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What follows from the time of a launch, the bytes that it moves and its floating-point operations."""
+    """The time of a launch, the bytes that it moves and its floating-point operations, and what follows from them."""
 
-    __slots__ = ()
-    median_us: float | None
-    p10_us: float | None
-    p90_us: float | None
-    bytes: int | None
-    flop: float | None
-    peak_gb_per_s: float | None
+    median_us: float | None = None
+    p10_us: float | None = None
+    p90_us: float | None = None
+    bytes: int | None = None
+    flop: float | None = None
+    peak_gb_per_s: float | None = None
 
     @property
     def gb_per_s(self) -> float | None:

@@ -120,6 +120,16 @@ def test_the_variant_that_the_call_chooses_is_checked():
         mod.twice.check(x, torch.zeros_like(x))
 
 
+def test_values_in_options_are_those_of_the_variant_that_the_call_chooses():
+    text = "__global__ void add(float* x) { if (threadIdx.x < B) x[threadIdx.x + N * (B == 64)] += 1; }"
+    launch = jitload.Launch(grid=1, block="B", tune=jitload.Tune(B=(64, 32), N=7))
+    options = {"arch": "cpu", "extra_cuda_cflags": ["-DB={B}", "-DN={N}"]}
+    mod = jitload.load_inline("macros", cuda_sources=text, functions={"add": launch}, **options)
+    mod.add.check(torch.zeros(71))
+    with pytest.raises(RuntimeError, match=r"at byte 280 of 'x'.*thread \(63, 0, 0\)"):
+        mod.add.check(torch.zeros(70))
+
+
 def count_failures(monkeypatch: pytest.MonkeyPatch) -> list[CompileError]:
     """Return a list to which each compile that fails is added."""
     failures: list[CompileError] = []

@@ -109,7 +109,14 @@ def test_a_launch_cannot_be_changed_and_can_be_copied():
 
 
 def test_what_is_allowed_at_the_limits():
-    Launch(grid=(2**31 - 1, 65535, 65535), block=(16, 1, 64), cluster=1, shared_bytes=2**31 - 1, priority=-5, doc="")
+    Launch(
+        grid=(2**31 - 1, 65535, 65535),
+        block=(16, 1, 64),
+        cluster=(4, 2, 2),
+        shared_bytes=227 << 10,
+        priority=-5,
+        doc="",
+    )
     Launch(grid=0, block="n if n < 1024 else 1024", kernel="ns::scale<float, 4>", signature="float*, int")
 
 
@@ -134,8 +141,9 @@ EXPRESSION = "an int or an expression (str)"
         ({"block": "4 - 5"}, "block: must be from 1 to 1024, got -1"),
         ({"block": (32, 1, 65)}, "block[2]: must be from 1 to 64, got 65"),
         ({"block": (64, "n", 32)}, "block: has 2048 threads; CUDA's limit is 1024"),
+        ({"cluster": (5, "n", 4)}, "cluster: has 20 blocks; CUDA's limit is 16"),
         ({"cluster": (2, 0)}, "cluster[1]: must be from 1 to 65535, got 0"),
-        ({"shared_bytes": -1}, "shared_bytes: must be from 0 to 2147483647, got -1"),
+        ({"shared_bytes": -1}, "shared_bytes: must be from 0 to 232448, got -1"),
         ({"shared_bytes": None}, f"shared_bytes: must be {EXPRESSION}, got NoneType"),
         ({"shared_bytes": (1,)}, f"shared_bytes: must be {EXPRESSION}, got tuple"),
         ({"cooperative": 1}, "cooperative: must be True or False, got int"),

@@ -78,14 +78,14 @@ def test_variants_that_are_wrong_or_cannot_run_have_reasons(tuning):
     for block in (32, 64):
         reason = reasons.pop(f"B={block} V=4")
         assert reason.startswith("is wrong: its 'y' differs from that of the reference at 1000 of")
-        assert reasons.pop(f"B={block} V=8") == "does not compile: static assertion failed: too many elements"
+        assert reasons.pop(f"B={block} V=8").endswith(": static assertion failed: too many elements")
     assert set(reasons.values()) == {"block: must be from 1 to 1024, got 2048"}
     assert tuning.best.label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2")
     lines = str(tuning).splitlines()
     assert lines[0] == "scale, x: float32, n = 1000 on cpu, eager"
     assert lines[1].split() == ["median", "µs", "p10", "p90", "GB/s", "time", "note"]
     assert sum(line.endswith("*") for line in lines) == 1
-    assert "B=32 V=8: does not compile: static assertion failed: too many elements" in lines
+    assert any(line.startswith("B=32 V=8: the C++ compiler could not compile 'tuner'") for line in lines)
     assert tuning._repr_html_().count("<tr>") == 13
 
 
@@ -314,10 +314,9 @@ def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
     with pytest.raises(JitLoadError, match=r"tuned.json' cannot be read: No such file"):
         tune_requests(read_requests(str(file)))
     assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
-    assert f"{output}: 2 choices" in capsys.readouterr().out
+    assert f"2 choices, saved in {output}" in capsys.readouterr().out
     assert [row.key for row in Tuning.load(output).choices] == [(("n", 14),), (("n", 100),)]
-    assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(output.read_text())
+    assert next(iter(json.loads(output.read_text())["rows"][0])) == "function"
     assert main(["prebuild", str(file), "-q"]) == 0
     request = read_requests(str(file))[0]
     both = tmp_path / "others.json"
@@ -353,7 +352,7 @@ def test_each_process_of_the_executor_has_a_gpu_of_its_own(monkeypatch):
         seen = set(executor.map(eval, [facts] * 20))
     assert len(seen) == len(dict(seen)) == len({gpu for _, gpu in seen})
     assert {gpu for _, gpu in seen} <= {"GPU-a", "GPU-b"}
-    assert gpu_executor(3)._max_workers == 2
+    assert gpu_executor()._max_workers == 2
 
 
 _DASK = """
@@ -407,7 +406,7 @@ def test_plots_of_few_and_of_many_variants(tmp_path):
 def test_a_data_frame_has_a_column_for_each_value(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     frame = synthetic(20, "B", "V").to_pandas()
-    assert list(frame[3])[:3] == ["B", "V", "function"]
+    assert list(frame[3])[:3] == ["B", "V", "median_us"]
     assert (frame[3]["B"], frame[3]["gb_per_s"]) == (3, 1e6 / 13 / 1000)
     assert [record["B"] for record in frame if record["is_chosen"]] == [0]
 
@@ -440,7 +439,7 @@ def test_tuning_on_a_gpu(tmp_path):
 def test_a_process_with_a_gpu_runs_the_jobs(tmp_path):
     file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
     file.write_text(REQUESTS.replace('arch = "cpu"', 'arch = "native"'))
-    assert main(["tune", str(file), "--seconds", "0.1", "-j", "1", "-o", str(output)]) == 0
+    assert main(["tune", str(file), "--seconds", "0.1", "--all-gpus", "-o", str(output)]) == 0
     assert {row.gpu for row in Tuning.load(output).choices} == {torch.cuda.get_device_name()}
 
 
@@ -460,6 +459,6 @@ template <int R> __global__ void __launch_bounds__(256) heavy(float* x) {
     tuning = mod.heavy.tune(torch.zeros(512, device="cuda"), **FAST)
     reasons = {row.label: row.reason for row in tuning.rows}
     assert reasons["R=0 B=256 S=4096"] == ""
-    assert reasons["R=0 B=512 S=4096"] == "a block of 512 threads is larger than the kernel allows, 256"
-    assert "are more than a block can have" in reasons["R=0 B=256 S=300000"]
+    assert reasons["R=0 B=512 S=4096"] == "block=512: a block of this kernel has 1 to 256 threads"
+    assert reasons["R=0 B=256 S=300000"] == "shared_bytes: must be from 0 to 232448, got 300000"
     assert reasons["R=0 B=256 S=240000"]

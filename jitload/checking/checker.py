@@ -19,7 +19,7 @@ from jitload.request.launch import Launch
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
 from jitload.request.tune import Tune
-from jitload.request.variants import specialize, with_headers
+from jitload.request.variants import specialize
 from jitload.toolchain.arch import CPU
 from jitload.tracebacks import ends_at_caller
 
@@ -47,7 +47,7 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
     request, name = _request_of(function), function.__name__
     launch = dict(request.functions or ()).get(name)
     if launch is not None:
-        request = with_headers(request._replace(functions=((name, _chosen(function, args, launch)),)))
+        request = request._replace(functions=((name, _chosen(function, args, launch)),))
     if on == "gpu":
         return check_on_gpu(function, request, args)
     on_cpu: TypedFunction = _load_on_cpu(_for_cpu(request), kernel_of(function._jitload_facts).name)[name]
@@ -110,6 +110,4 @@ def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> L
         return launch
     chosen = explain_call(function, args)
     bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-    return replace(
-        specialize(bare, function.__name__, tuple(chosen.values.items()), tuple(chosen.dtypes.items())), tune=None
-    )
+    return specialize(bare, function.__name__, tuple(chosen.values.items()), tuple(chosen.dtypes.items()))

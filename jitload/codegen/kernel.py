@@ -195,7 +195,8 @@ def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:
         steps = compile_expression(expression, scope, kernel=export.name, field=f"key[{number}]")
         program += [*steps, Op("STORE", _FIRST_VALUE + number)]
     tables = []
-    for gpu, rows in groupby(choice.chosen, lambda row: row[0]):
+    others = [("", *row[1:]) for row in choice.chosen if choice.nearest]  # for a GPU without a table
+    for gpu, rows in groupby((*choice.chosen, *others), lambda row: row[0]):
         numbered = [(variants.index(values), *key) for _, key, values in rows]
         numbers = [Struct("number", {"value": number}) for row in numbered for number in row]
         tables.append(Struct("table", {"gpu": gpu, "rows": numbers, "row_count": len(numbered)}))

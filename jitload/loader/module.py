@@ -241,14 +241,15 @@ def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Modul
 
 def _preload(module: Module) -> None:
     """Pass torch's functions for the current stream and for allocation, and load kernels on the GPUs in use."""
-    if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
+    functions = module._jitload_facts()["functions"]
+    if functions or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
-        addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
-        loader_function(module, "preload")(*addresses)
-    if any("tune" in function for function in module._jitload_facts()["functions"].values()):
-        from jitload.loader.variants import untuned_reporter
+        addresses: list[int | None] = [exchange.current_stream, exchange.allocator] if exchange else [0, 0]
+        if any("tune" in function for function in functions.values()):
+            from jitload.loader.variants import untuned_reporter
 
-        loader_function(module, "report")(ctypes.cast(untuned_reporter(), ctypes.c_void_p).value)
+            addresses.append(ctypes.cast(untuned_reporter(), ctypes.c_void_p).value)
+        loader_function(module, "preload")(*addresses)
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:

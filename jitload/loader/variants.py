@@ -26,7 +26,7 @@ def untuned_reporter() -> Any:
     def report(name: bytes, key: Any, count: int, gpu: bytes, how: int) -> None:
         variant = "the variant of the nearest key" if _HOW[how] == "nearest" else "the first variant"
         reason = (
-            f"the key ({', '.join(map(str, key[:count]))}) was not tuned" if gpu else "no key was tuned on this GPU"
+            f"the key ({', '.join(map(str, key[:count]))}) was not tuned" if gpu else "no key was tuned on this device"
         )
         warn_once(f"{name.decode()}(): {reason}, so calls launch {variant}", level=logging.INFO)
 
@@ -107,9 +107,8 @@ def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
 
     request = function._jitload_library.request
     found = Tuning([*read_rows(request.tuned), function.tune(*args, progress=False).best])
+    request = request._replace(tuned=read_tuned(found))
     pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
-    module = pipeline.load_request(
-        request._replace(tuned=read_tuned(found)), None, keep_module_alive=True, verbose=False
-    )
+    module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
     measured: TypedFunction = module[function.__name__]
     return measured

@@ -59,8 +59,6 @@ class Benchmark(Rates):
     flushed_l2: bool
     bytes: int
     is_estimated: bool
-    flop: float | None
-    peak_gb_per_s: float | None
 
     def __str__(self) -> str:
         parts = [f"{self.median_us:.2f} µs ({self.p10_us:.2f} to {self.p90_us:.2f})", f"host {self.host_us:.2f} µs"]
@@ -82,7 +80,7 @@ class Benchmark(Rates):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of `benchmark`, `compare` and `tune`, under the names that they have there; `flush_l2` is `cold`.
+    """The options of `benchmark`, `compare` and `tune`, under the names that they have there.
 
     `stream` is the handle of the stream to measure in, or None for the current stream.
     """

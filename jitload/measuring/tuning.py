@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
@@ -13,11 +14,11 @@ from typing import Any
 from jitload.cache.entry import find_cache_dir
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import JitLoadError
-from jitload.measuring.comparison import MAX_BARS, draw_times, make_figure
+from jitload.measuring.comparison import draw_times, make_figure
 from jitload.request.rows import FORMAT, PAIRS, Row, choose, merge, read_rows
 from jitload.request.tune import read_tuned
 from jitload.settings import read_settings
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, Rates, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -65,9 +66,10 @@ class Tuning:
 
     def to_json(self) -> str:
         """Return the text of a file with the measurements: JSON with a line for each row."""
-        defaults, lines = {field.name: field.default for field in fields(Row)}, []
+        own_first = sorted(fields(Row), key=lambda field: field.name in Rates.__slots__)
+        lines = []
         for row in self.rows:
-            facts = {name: value for name, value in asdict(row).items() if value != defaults[name]}
+            facts = {f.name: value for f in own_first if (value := getattr(row, f.name)) != f.default}
             facts |= {name: dict(facts[name]) for name in PAIRS if name in facts}
             lines.append(json.dumps(facts, ensure_ascii=False))
         return f'{{"format": {FORMAT}, "rows": [\n' + ",\n".join(lines) + "\n]}\n"
@@ -139,34 +141,29 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{', '.join(parts)} on {row.gpu}, {row.mode}"
 
 
-def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return rows by their times. Those without a time come last."""
-    return sorted(rows, key=lambda row: (bool(row.reason) or row.median_us is None, row.median_us or 0.0, row.number))
+def _ranked(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of variants that were measured, the fastest first."""
+    measured = (row for row in rows if row.median_us is not None and not row.reason)
+    return sorted(measured, key=lambda row: (row.median_us or 0.0, row.number))
 
 
 def _grid(rows: Sequence[Row], *, has_reasons: bool = False) -> list[list[str]]:
     """Return the rows of a table: the fastest variants first, with the reasons of the others if they have a column."""
     best = choose(rows)
-    shown = [row for row in _sorted(rows) if has_reasons or not row.reason]
-    notes = ["*" if row is best else row.reason for row in shown]
-    return measured_grid({row.label: row for row in shown}, _COLUMNS, best.median_us if best else None, notes)
+    shown = {row.label: row for row in (*_ranked(rows), *(row for row in rows if has_reasons and row.reason))}
+    notes = ["*" if row is best else row.reason for row in shown.values()]
+    return measured_grid(shown, _COLUMNS, best.median_us if best else None, notes)
 
 
 def _draw(axes: Any, rows: Sequence[Row]) -> None:
     """Draw the times of variants, as colours if two values vary. A variant without a time then stays empty."""
-    measured = [row for row in _sorted(rows) if row.median_us is not None and not row.reason]
     names = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
     if len(names) != 2:
-        draw_times(axes, {row.label: row for row in measured})
+        draw_times(axes, {row.label: row for row in _ranked(rows)})
         return
     ys, xs = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
-    times = [[float("nan")] * len(xs) for _ in ys]
-    for row in measured:
-        y, x = ys.index(dict(row.values)[names[0]]), xs.index(dict(row.values)[names[1]])
-        times[y][x] = row.median_us or 0.0
-        if len(measured) <= MAX_BARS:
-            axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small")
-    image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)
+    times = {tuple(dict(row.values)[name] for name in names): row.median_us for row in _ranked(rows)}
+    image = axes.imshow([[times.get((y, x), math.nan) for x in xs] for y in ys], aspect="auto", cmap="viridis_r")
     axes.figure.colorbar(image, ax=axes, label="median time in µs")
     axes.set_xticks(range(len(xs)), map(str, xs))
     axes.set_yticks(range(len(ys)), map(str, ys))

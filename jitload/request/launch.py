@@ -169,7 +169,7 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
 
         checked["tma"] = read_tma(by_field["tma"])
     checked["requires"] = _requires(by_field["requires"])
-    checked_integer("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
+    checked_integer("shared_bytes", by_field["shared_bytes"], 0, _MOST_SHARED)
     for name, attribute in LAUNCH_ATTRIBUTES.items():
         if name not in checked:
             check_setting(name, by_field[name], [*(attribute.settings or ())])
@@ -184,7 +184,8 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
 # ---- checks -------------------------------------------------------------------------------------------------------
 
 _INT32_MAX = 2**31 - 1
-_MAX_THREADS = 1024
+_MOST_SHARED = 227 << 10  # dynamic shared memory of a block on the GPUs that allow the most
+_MOST = {"block": (1024, "threads"), "cluster": (16, "blocks")}  # of all axes together
 _LOWEST = {"grid": 0, "block": 1, "cluster": 1}
 _HIGHEST = {"grid": (_INT32_MAX, 65535, 65535), "block": (1024, 1024, 64), "cluster": (_INT32_MAX, 65535, 65535)}
 
@@ -228,9 +229,10 @@ def _extent(field: str, value: object) -> Extent | None:
         raise LaunchSpecError(f"must have one to three dimensions, got {len(axes)}", field=field)
     limits = zip(axes, _HIGHEST[field], strict=False)
     constants = [checked_integer(name, axis, _LOWEST[field], high) for (name, axis), high in limits]
-    threads = math.prod(size for size in constants if size is not None)
-    if field == "block" and threads > _MAX_THREADS:
-        raise LaunchSpecError(f"has {threads} threads; CUDA's limit is {_MAX_THREADS}", field=field)
+    product = math.prod(size for size in constants if size is not None)
+    most, unit = _MOST.get(field, (math.inf, ""))
+    if product > most:
+        raise LaunchSpecError(f"has {product} {unit}; CUDA's limit is {most}", field=field)
     return extent
 
 

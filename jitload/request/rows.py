@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +31,11 @@ class Row(Rates):
     values: Values  #: The values of the variant, `(("B", 128), ("V", 4))`.
     number: int  #: The position of the variant in the space.
     reason: str = ""  #: Why the variant was not measured to the end.
-    median_us: float | None = None
-    p10_us: float | None = None
-    p90_us: float | None = None
     samples: int = 0
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None  #: Static and dynamic shared memory of a block.
     occupancy: float | None = None  #: The share of a multiprocessor's warps that can be active.
-    bytes: int | None = None
-    flop: float | None = None
-    peak_gb_per_s: float | None = None
     mode: str = "eager"  #: Or `graph`, with `cold` if the L2 cache was emptied, and `exact`.
     driver: int = 0
     source: str = ""  #: The digest of the source, the options and the launch.
@@ -82,11 +76,10 @@ def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (*row.group, row.number, row.values)))
 
 
-def with_choices(choice: Choice, file: Tuned | None, like: Row, is_variant: Callable[[Values], bool]) -> Choice:
-    """Return a choice with the variants that are chosen from the measurements in a file.
+def with_choices(choice: Choice, file: Tuned | None, like: Row, space: Iterable[Values]) -> Choice:
+    """Return a choice with the variants in a space that are chosen from the measurements in a file.
 
-    The function, dtypes and source are those of `like`. Log if the file has no measurements of them. `is_variant` says
-    whether a variant with these values still exists.
+    The function, dtypes and source are those of `like`. Warn if the file has no measurements of the function.
 
     Raises:
         LaunchSpecError: The expressions of the key have changed.
@@ -95,19 +88,18 @@ def with_choices(choice: Choice, file: Tuned | None, like: Row, is_variant: Call
         return choice
     rows = [row for row in read_rows(file) if row.function == like.function]
     own = [row for row in rows if row.dtypes == like.dtypes]
-    if not own:
-        types = ", ".join(dtype for _, dtype in like.dtypes) or "this kernel"
-        message = f"{file.label} has no measurements of {like.function}() for {types}: calls launch the first variant"
-        warn_once(message, level=logging.INFO if rows else logging.WARNING)
+    if not rows:
+        message = f"{file.label} has no measurements of {like.function}(): calls launch the first variant"
+        warn_once(message, level=logging.WARNING)
     if any(row.source not in ("", like.source) for row in own):
         problem = f"was measured with another source or other options than {like.function!r} has now: tune again"
         warn_once(f"{file.label} {problem}", level=logging.WARNING)
-    choices = []
+    choices, variants = [], {*space}
     for (_, gpu, _, key), group in itertools.groupby(own, key=lambda row: row.group):
         if (texts := tuple(text for text, _ in key)) != choice.key:
             problem = f"{file.label} has choices by {', '.join(texts)!r}, but the key is {', '.join(choice.key)!r}"
             raise LaunchSpecError(f"{problem}: tune again, and save to a new file", kernel=like.function, field="tuned")
-        if chosen := choose(row for row in group if is_variant(row.values)):
+        if chosen := choose(row for row in group if row.values in variants):
             choices.append((gpu, tuple(value for _, value in key), chosen.values))
     return choice._replace(chosen=tuple(choices), digest=file.digest)
 
@@ -140,6 +132,6 @@ def _parse(text: str) -> Iterator[Row]:
         are_values = all(isinstance(value, int | str) for _, value in row.values)
         are_numbers = all(type(number) is int and -(2**63) <= number < 2**63 for _, number in row.key)
         is_time = row.median_us is None or (isinstance(row.median_us, int | float) and 0 <= row.median_us < math.inf)
-        if not (are_values and are_numbers and is_time and isinstance(row.gpu, str)):
+        if not (are_values and are_numbers and is_time and isinstance(row.gpu, str) and row.gpu):
             raise ValueError(f"a row has values that no measurement has: {facts}")
         yield row

@@ -7,28 +7,22 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.expressions.compiler import check_expression
+from jitload.expressions.compiler import ScopeEntry, check_expression, compile_expression
 from jitload.expressions.parse import Expression
 from jitload.toolchain.arch import CPU, device_attribute
 
 Value = int | bool | str
 Values = tuple[tuple[str, Value], ...]
 Nearest = Literal["log2"]
-_FROM_TUNING = "a Tuning"  # the label of measurements that are in no file
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
-_DEVICE = re.compile(r"\bdevice\.\w+")
-# Facts about a GPU, with the driver's numbers of the attributes, and their values where kernels run on the CPU.
-_DEVICE_FACTS = {
-    "device.multiprocessors": (16, os.cpu_count() or 1),
-    "device.shared_bytes": (97, 227 << 10),
-    "device.l2_bytes": (38, 0),
-}
+_MULTIPROCESSORS = "device.multiprocessors"  # in expressions
+_ATTRIBUTE = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 
 class Tune:
@@ -48,8 +42,8 @@ class Tune:
             the call launches the first variant.
         measure: None, or `"first call"`: the first call with a key that was not tuned measures the variants. Then each
             call costs some microseconds more.
-        values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions of the
-            GPU, such as `"2 * device.multiprocessors"`.
+        values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions with
+            the number of multiprocessors, such as `"2 * device.multiprocessors"`.
     """
 
     __slots__ = ("key", "measure", "nearest", "values", "when")
@@ -65,7 +59,8 @@ class Tune:
     ) -> None:
         self.key = tuple(map(str, key if isinstance(key, tuple | list) else (key,)))
         self.when, self.nearest, self.measure = when, nearest, measure
-        self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
+        lists = {name: tuple(v) if isinstance(v, tuple | list | range) else (v,) for name, v in values.items()}
+        self.values: tuple[tuple[str, tuple[Value, ...]], ...] = tuple(lists.items())
         if not values:
             raise LaunchSpecError("has no values: name some, Tune(B=(128, 256))", field="tune")
         if nearest not in (None, "log2"):
@@ -74,6 +69,9 @@ class Tune:
             raise LaunchSpecError(f"must be 'first call' or None, got {measure!r}", field="measure")
         if len(self.key) > MAX_KEYS:
             raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
+        for name, value in ((name, value) for name, each in lists.items() for value in each):
+            if not isinstance(value, int | str):
+                raise LaunchSpecError(f"values must be int, bool or str, got {type(value).__name__}", field=name)
         for number, text in enumerate(self.key):
             check_expression(text, f"key[{number}]")
 
@@ -86,25 +84,22 @@ class Tune:
     def __repr__(self) -> str:
         return f"Tune({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
-    def may_have(self, values: Values) -> bool:
-        """Return whether a variant has these values, here or perhaps on another GPU."""
-        listed = dict(self.values)
-        if [*listed] != [name for name, _ in values]:
-            return False
-        if any(value not in listed[name] and not _DEVICE.search(repr(listed[name])) for name, value in values):
-            return False
-        return self.when is None or bool(_DEVICE.search(self.when) or evaluate(self.when, dict(values), "when"))
-
     def space(self, archs: Sequence[str]) -> list[Values]:
         """Return the values of all variants, in order: for the CPU if `archs` is `("cpu",)`, or else the current GPU.
 
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
-        facts = {name: _device_fact(name, is_cpu=tuple(archs) == (CPU,)) for name in _DEVICE.findall(repr(self))}
+        facts: dict[str, Value] = {}
+        if "device." in repr(self):
+            count = os.cpu_count() or 1 if tuple(archs) == (CPU,) else device_attribute(_ATTRIBUTE)
+            if count is None:
+                problem, hint = f"{_MULTIPROCESSORS} is not known: this machine has no GPU", "Pass numbers instead."
+                raise LaunchSpecError(problem, field="tune", hint=hint)
+            facts[_MULTIPROCESSORS] = count
 
         def on_device(value: Value, name: str) -> Value:
-            return evaluate(value, facts, name) if isinstance(value, str) and _DEVICE.search(value) else value
+            return evaluate(value, facts, name) if isinstance(value, str) and "device." in value else value
 
         columns = [[*dict.fromkeys(on_device(value, name) for value in each)] for name, each in self.values]
         if math.prod(map(len, columns)) > _MAX_VARIANTS:
@@ -113,20 +108,9 @@ class Tune:
         variants = [tuple(zip(names, row, strict=True)) for row in itertools.product(*columns)]
         variants = [values for values in variants if when is None or evaluate(when, {**facts, **dict(values)}, "when")]
         if not variants:
-            raise LaunchSpecError("holds for no combination of the values", field="when", expression=self.when or "")
+            problem = "allows no combination of the values"
+            raise LaunchSpecError(problem, field="when" if when else "tune", expression=when or "")
         return variants
-
-
-def _device_fact(name: str, *, is_cpu: bool) -> Value:
-    """Return a fact about the CPU, or about the current GPU."""
-    if name not in _DEVICE_FACTS:
-        raise LaunchSpecError(f"there is no {name!r}, only {', '.join(_DEVICE_FACTS)}", field="tune")
-    attribute, on_cpu = _DEVICE_FACTS[name]
-    value = on_cpu if is_cpu else device_attribute(attribute)
-    if value is None:
-        hint = "Pass numbers, or build where the GPU is."
-        raise LaunchSpecError(f"{name} is not known: this machine has no GPU", field="tune", hint=hint)
-    return value
 
 
 class Choice(NamedTuple):
@@ -153,12 +137,9 @@ class Variant(NamedTuple):
 
 def evaluate(text: str, values: Mapping[str, Value], field: str) -> int:
     """Return the value of an expression over values of a `Tune`."""
-    replaced = replace_names(text, values)
-    number, names = (replaced, ()) if isinstance(replaced, int) else check_expression(replaced, field)
-    if number is None:
-        problem = f"there is no value {min(names)!r}, only {', '.join(values)}"
-        raise LaunchSpecError(problem, field=field, expression=text)
-    return number
+    scope = {name: ScopeEntry(0, "int") for name in values}
+    (constant,) = compile_expression(replace_names(text, values), scope, kernel="", field=field)
+    return constant.value
 
 
 def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expression:
@@ -171,20 +152,7 @@ def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expres
         return str(int(value)) if isinstance(value, int) and value >= 0 else f"({value})"
 
     names = "|".join(map(re.escape, values))
-    text = re.sub(rf"(?<![\w.])({names})(?![\w.])", text_of, expression)  # and not `x.shape[0]` for a value named x
-    constant = re.fullmatch(r"\(?(-?\d+)\)?", text.strip())
-    return int(constant[1]) if constant else text
-
-
-def _check_values(name: str, values: object) -> tuple[Value, ...]:
-    """Return the values of a name as a tuple. A single value is allowed, and a range."""
-    items = tuple(values) if isinstance(values, tuple | list | range) else (values,)
-    for item in items:
-        if not isinstance(item, int | str):
-            raise LaunchSpecError(f"values must be int, bool or str, got {type(item).__name__}", field=name)
-    if not items:
-        raise LaunchSpecError("has no values", field=name)
-    return items
+    return re.sub(rf"(?<![\w.])({names})(?![\w.])", text_of, expression)  # and not `x.shape[0]` for a value named x
 
 
 def spelled(value: Value) -> str:
@@ -192,29 +160,20 @@ def spelled(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_names(texts: Iterable[str]) -> set[str]:
-    """Return the names in texts that stand in braces."""
-    return {name for text in texts for name in re.findall(r"\{([A-Za-z_]\w*)\}", text)}
-
-
 # ---- the file of measurements ----------------------------------------------------------------------------------------
 
 
 class Tuned(NamedTuple):
-    """The text of a file of measurements, and a label for messages."""
+    """The text of a file of measurements, a label for messages, and the file's name, which a `Tuning` does not have."""
 
     label: str
     text: str
+    file_name: str = ""
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def file_name(self) -> str:
-        """The last part of the path or resource, or "" for a `Tuning`."""
-        return re.split(r"[/:]", self.label)[-1] if self.label != _FROM_TUNING else ""
 
 
 def is_resource(value: str) -> bool:
@@ -234,7 +193,7 @@ def read_tuned(value: Any) -> Tuned | None:
     if isinstance(value, Mapping):  # from a record
         return Tuned(**value)
     if hasattr(value, "to_json"):
-        return Tuned(_FROM_TUNING, value.to_json())
+        return Tuned("a Tuning", value.to_json())
     try:
         path = os.fspath(value)
         file: Any = Path(path)
@@ -243,7 +202,7 @@ def read_tuned(value: Any) -> Tuned | None:
 
             package, _, name = path.partition(":")
             file = files(package) / name
-        return Tuned(path, file.read_text(encoding="utf-8"))
+        return Tuned(path, file.read_text(encoding="utf-8"), file.name)
     except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: no path, or a module
         reason = getattr(error, "strerror", None) or error
         raise JitLoadError(f"the measurements in {value!r} cannot be read: {reason}") from error

@@ -13,15 +13,16 @@ from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.request.launch import Launch
 from jitload.request.request import Request
-from jitload.request.tune import Choice, Tune, Value, Values, Variant, parse_names, replace_names, spelled
+from jitload.request.tune import Choice, Tune, Value, Values, Variant, replace_names, spelled
 
 Dtypes = tuple[tuple[str, str], ...]
+_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")  # of a value of a `Tune`
 _DTYPE = re.compile(r"\{(\w+)\.dtype\}")
 _HEADERS = {row.cpp: row.header for row in ELEMENT_TYPES.values() if row.header}
 
 
 def expand(request: Request) -> Request:
-    """Return the request with one launch for each kernel of each function.
+    """Return the request with one launch for each kernel of each function, and the headers of types that dtypes chose.
 
     Raises:
         LaunchSpecError: The file of measurements does not fit a `Tune`.
@@ -29,16 +30,12 @@ def expand(request: Request) -> Request:
     if not any(launch.tune is not None or _DTYPE.search(launch.kernel or "") for _, launch in request.functions or ()):
         return request
     functions = tuple(pair for name, launch in request.functions or () for pair in _launches(name, launch, request))
-    return with_headers(request._replace(functions=functions, tuned=None))
-
-
-def with_headers(request: Request) -> Request:
-    """Return the request with the headers of the types that stand for dtypes."""
-    texts = " ".join(launch.kernel or "" for _, launch in request.functions or ())
-    headers = dict.fromkeys(header for name, header in _HEADERS.items() if name in texts)
-    missing = [header for header in headers if not any(header in text for _, text in request.pieces)]
+    texts = " ".join(launch.kernel or "" for _, launch in functions)
+    headers = {header for name, header in _HEADERS.items() if name in texts}
+    missing = sorted(header for header in headers if not any(header in text for _, text in request.pieces))
     lines = "".join(f"#include <{header}>\n" for header in missing)
-    return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
+    pieces = (("dtypes", lines), *request.pieces) if lines else request.pieces
+    return request._replace(functions=functions, pieces=pieces, tuned=None)
 
 
 def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
@@ -51,12 +48,13 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
     for combination in itertools.product(launch.dtypes, repeat=len(arguments)):
         dtypes = tuple(zip(arguments, combination, strict=True))
         if not isinstance(tune, Tune):
-            yield name, specialize(launch, name, (), dtypes)
+            yield name, launch if tune else specialize(launch, name, (), dtypes)
             continue
         like = Row(function=name, gpu="", dtypes=dtypes, values=(), number=0, source=digest)
         untuned = Choice(tune.key, tune.nearest, measures=tune.measure is not None)
-        choice = with_choices(untuned, request.tuned, like, tune.may_have)
-        for values in dict.fromkeys((tune.space(request.archs)[0], *(values for *_, values in choice.chosen))):
+        space = tune.space(request.archs)
+        choice = with_choices(untuned, request.tuned, like, space)
+        for values in dict.fromkeys((space[0], *(values for *_, values in choice.chosen))):
             yield name, specialize(launch, name, values, dtypes, choice)
         _check_used(name, launch, tune, request)
 
@@ -82,16 +80,18 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
 
     types = {f"{argument}.dtype": CPP_TYPES[dtype] for argument, dtype in dtypes}
     kernel = fill(launch.kernel or "", {**numbers, **types}) or None
-    if values and (unknown := parse_names((kernel or "",))):
+    if values and (unknown := _NAME.findall(kernel or "")):
         problem = f"there is no value {min(unknown)!r}, only {', '.join(numbers)}"
         raise LaunchSpecError(problem, kernel=name, field="kernel", expression=launch.kernel or "")
     try:
         return replace(
             launch,
             kernel=kernel,
-            **{field: number(getattr(launch, field)) for field in ("grid", "block", "cluster", "shared_bytes")},
+            **{
+                field: number(getattr(launch, field))
+                for field in ("grid", "block", "cluster", "shared_bytes", "requires")
+            },
             args={parameter: number(text) for parameter, text in launch.args.items()},
-            requires=tuple(str(number(text)) for text in launch.requires),
             tma=tuple((field, tma.substitute(number, dict(dtypes))) for field, tma in launch.tensor_maps),
             tune=Variant(values, dtypes, choice),
         )
@@ -127,7 +127,7 @@ def groups(request: Request) -> tuple[Request, ...]:
 
     A function without variants is compiled with the first part.
     """
-    names = parse_names((*request.options, *request.cpu_flags))
+    names = _NAME.findall(" ".join((*request.options, *request.cpu_flags)))
     parts: dict[Values, list[tuple[str, Launch]]] = {}
     for name, launch in request.functions or ():
         values = launch.tune.values if isinstance(launch.tune, Variant) else ()

@@ -255,6 +255,6 @@ def _with_choice(
 
         digest = source_digest(request, source.name, None)
         like = Row(function=source.name, gpu="", values=(), number=0, source=digest)
-        choice = with_choices(choice, file, like, {variant.values for variant in source.variants}.__contains__)
+        choice = with_choices(choice, file, like, [variant.values for variant in source.variants])
     source = source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
     return request._replace(triton=source, tuned=file)

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any
 
 from jitload.errors import JitLoadError
@@ -34,7 +34,7 @@ def tune_requests(
     Args:
         requests: Requests as for `prebuild`, with the key `tune`.
         executor: An executor of `concurrent.futures`, such as `gpu_executor()` or Dask's `client.get_executor()`. Each
-            of its workers needs a GPU of its own. By default, a thread runs one job after another.
+            of its workers needs a GPU of its own. By default, this process runs one job after another.
         output: A file to which the measurements are added after each job. It is created first, so that a request's
             `tuned=` may name it.
         **options: Options of `jitload.tune` for all jobs.
@@ -47,39 +47,29 @@ def tune_requests(
     jobs = [(portable_request(request), {**options, **job}) for request in requests for job in request.get("tune", ())]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
-    executor = executor or ThreadPoolExecutor(1)
-    futures = {executor.submit(run_job, *job): job for job in jobs}
     found, failures = Tuning([]), []
-    try:
-        for future in as_completed(futures):
-            try:
-                found |= (measured := future.result())
-                if output is not None:
-                    measured.save(output)
-            except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
-                request, job = futures[future]
-                failures.append(f"{request.get('name')}, {job.get('function')}(): {error!r}")
-    finally:
-        for future in futures:
-            future.cancel()
+    for result in (executor.map if executor else map)(run_job, *zip(*jobs, strict=True)):
+        if isinstance(result, str):
+            failures.append(result)
+        else:
+            found |= result
+            if output is not None:
+                result.save(output)
     if failures:
         raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed", *failures)))
     return found
 
 
-def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
-    """Return an executor whose processes have a GPU each, the only one that they see.
+def gpu_executor() -> ProcessPoolExecutor:
+    """Return an executor with a process for each GPU, the only one that it sees. Without a GPU, there is one process.
 
     The processes import the main script, so a script needs `if __name__ == "__main__":`.
-
-    Args:
-        count: The most processes. By default, it is the number of GPUs. Without a GPU, there is one process.
     """
     import torch
 
     visible = torch.cuda.device_count()
     names = os.environ.get(_VISIBLE, ",".join(map(str, range(visible)))).split(",")
-    gpus = names[: max(1, visible)][:count]
+    gpus = names[: max(1, visible)]
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     for gpu in gpus:
@@ -91,16 +81,18 @@ def _use_gpu(queue: Any) -> None:
     os.environ[_VISIBLE] = queue.get()
 
 
-def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning:
-    """Run a job in this process, and return its measurements."""
-    loaded, is_verbose = read_request(request, "module")
-    function = load_request(loaded, None, keep_module_alive=True, verbose=is_verbose)[job["function"]]
-    options = {name: value for name, value in job.items() if name not in ("function", "args")}
-    if isinstance(reference := options.get("reference"), str):
-        options["reference"] = import_object(reference, f"reference={reference!r}")
-    device = "cpu" if loaded.archs == (CPU,) else "cuda"
-    found: Tuning = function.tune(*(_argument(value, device) for value in job.get("args", ())), **options)
-    return found
+def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning | str:
+    """Run a job in this process, and return its measurements, or the text of its error."""
+    try:
+        loaded, is_verbose = read_request(request, "module")
+        function = load_request(loaded, None, keep_module_alive=True, verbose=is_verbose)[job["function"]]
+        options = {name: value for name, value in job.items() if name not in ("function", "args")}
+        if isinstance(reference := options.get("reference"), str):
+            options["reference"] = import_object(reference, f"reference={reference!r}")
+        device = "cpu" if loaded.archs == (CPU,) else "cuda"
+        return function.tune(*(_argument(value, device) for value in job.get("args", ())), **options)
+    except Exception as error:  # noqa: BLE001  what a kernel or a reference raises
+        return f"{request.get('name')}, {job.get('function')}(): {error!r}"
 
 
 def _argument(value: Any, device: str) -> Any:

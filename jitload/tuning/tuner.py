@@ -22,8 +22,9 @@ from jitload.pipeline import load_request
 from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
-from jitload.request.tune import Tune
-from jitload.request.variants import groups, source_digest, specialize, with_headers
+from jitload.request.tune import Tune, Values
+from jitload.request.variants import groups, source_digest, specialize
+from jitload.tables import Rates
 from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _SAMPLES = 500  # the most samples of a variant
 _LAST = 2  # variants that are measured to the end
-_MAX_SHARED = 227 << 10  # dynamic shared memory of a block on the GPUs that allow the most
-_MAX_CLUSTER = 16
 _SPLIT = "--split-compile=0"  # NVRTC optimizes the instances of a program on all cores
 
 
@@ -49,7 +48,7 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
     The function has a `Launch(tune=…)`. All variants are built, and those whose results are wrong are left out. The
     others are measured in turns; again and again, the slower half is left out. Of those that tie, the first in the
     order of the `Tune` is chosen. The arguments have their original values afterwards. Variants that the file of
-    `tuned=` has for this key, GPU and driver are not measured again, except for the best of them.
+    `tuned=` has for this key, GPU and driver are not measured again, except for the first and the best of them.
 
     Args:
         function: The function.
@@ -66,28 +65,30 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
     Raises:
         JitLoadError: The function has no `Tune`, or its source is not at hand: it was loaded with `load_module`.
     """
-    request, launch = _origin(function)
+    request, launch, space = _origin(function)
     checked = Options(seconds=seconds, **options)
-    rows, functions = _candidates(function, args, request, launch, checked)
-    like = next(iter(rows.values()))
+    like = _row(function, args, request, launch, checked)
+    rows = {name: replace(like, values=values, number=n) for n, (name, values) in enumerate(space.items())}
     known = {r.values: r for r in read_rows(request.tuned) if (r.group, r.method) == (like.group, like.method)}
     if (best := choose(known.values())) is None:
         known = {}  # that none was right may be the fault of the reference
-    if new := {row.values for row in rows.values()} - known.keys():
-        new |= {best.values} if best else set()
-        # The first may say what is right.
-        compared = {name: row for name, row in rows.items() if row.values in new or row.number == 0}
+    again = {next(iter(space.values())), best.values} if best else set()  # the first may say what is right
+    if any(row.values not in known for row in rows.values()):
+        compared = {name: row for name, row in rows.items() if row.values in again or row.values not in known}
         with progress_bar(is_shown=progress) as show:
             if launch is not None:
                 named = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
                 functions = build_variants(compared, request, named, show)
-            _measure(compared, {name: functions[name] for name in compared if name in functions}, args, checked, show)
-        known |= {row.values: row for row in compared.values() if row.values in new}
+            else:
+                module = load_request(request, None, keep_module_alive=True, verbose=False)
+                functions = {name: module[name] for name in compared}
+            _measure(compared, functions, args, checked, show)
+        known |= {row.values: row for row in compared.values()}
     return Tuning(replace(known[row.values], number=row.number) for row in rows.values())
 
 
-def _origin(function: object) -> tuple[Request, Launch | None]:
-    """Return the request that a function was built for, and its launch, or None for a Triton kernel."""
+def _origin(function: object) -> tuple[Request, Launch | None, dict[str, Values]]:
+    """Return the request that a function was built for, its launch, or None for a Triton kernel, and its variants."""
     if not isinstance(function, TypedFunction):
         raise TypeError(f"tune() takes a function of a module, mod.f, got {type(function).__name__}")
     name, request = function.__name__, function._jitload_library.request
@@ -96,35 +97,26 @@ def _origin(function: object) -> tuple[Request, Launch | None]:
     if not isinstance(request, Request):
         raise JitLoadError(f"{name}() cannot be tuned: its source is not at hand. Load it with load_inline() or load()")
     if request.triton is not None and request.triton.choice is not None and name == request.triton.name:
-        return request, None
+        return request, None, {variant.name: variant.values for variant in request.triton.variants}
     launch = dict(request.functions or ()).get(name)
     if launch is None or not isinstance(launch.tune, Tune):
         problem = "has no variants: declare them, Launch(tune=Tune(B=(128, 256)))"
         raise LaunchSpecError(problem, kernel=name, field="tune")
-    return request, launch
+    return request, launch, {f"variant_{n}": v for n, v in enumerate(launch.tune.space(request.archs))}
 
 
-def _candidates(
+def _row(
     function: TypedFunction, args: Sequence[Any], request: Request, launch: Launch | None, options: Options
-) -> tuple[Rows, Functions]:
-    """Return rows of a function's variants for the key of these arguments, and those that are built already."""
-    name, chosen = function.__name__, function.variant(*args)
+) -> Row:
+    """Return what the rows of a function's variants have in common, for the key of these arguments."""
+    chosen = function.variant(*args)
     words = ("graph" if options.graph else "eager", "cold" * options.flush_l2, "exact" * options.exact)
     with open_clock([function], args, options) as clock:
-        like = Row(
-            function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
-            values=(), number=0, mode=", ".join(filter(None, words)), driver=clock.driver,
-            source=source_digest(request, name, launch),
+        return Row(
+            function=function.__name__, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()),
+            key=tuple(chosen.key.items()), values=(), number=0, mode=", ".join(filter(None, words)),
+            driver=clock.driver, source=source_digest(request, function.__name__, launch),
         )  # fmt: skip
-    if launch is not None:
-        assert isinstance(launch.tune, Tune)
-        space, functions = {f"variant_{n}": v for n, v in enumerate(launch.tune.space(request.archs))}, {}
-    else:
-        assert request.triton is not None
-        space = {variant.name: variant.values for variant in request.triton.variants}
-        module = load_request(request, None, keep_module_alive=True, verbose=False)
-        functions = {variant: module[variant] for variant in space}
-    return {variant: replace(like, values=v, number=n) for n, (variant, v) in enumerate(space.items())}, functions
 
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
@@ -138,9 +130,7 @@ def build_variants(rows: Rows, request: Request, launch: Launch, show: ShowProgr
     launches, built = [], Functions()
     for name, row in rows.items():
         try:
-            special = specialize(launch, row.function, row.values, row.dtypes)
-            _check_limits(special)
-            launches.append((name, special))
+            launches.append((name, specialize(launch, row.function, row.values, row.dtypes)))
         except LaunchSpecError as error:
             rows[name] = replace(row, reason=f"{error.field}: {error.problem}" if error.field else error.problem)
     settings = request.settings._replace(library="never")
@@ -151,39 +141,24 @@ def build_variants(rows: Rows, request: Request, launch: Launch, show: ShowProgr
             future.result()
             if show:
                 show("build variants", count, len(futures))
-    return built
-
-
-def _check_limits(launch: Launch) -> None:
-    """Raise LaunchSpecError if a launch exceeds a limit of all GPUs."""
-    if isinstance(launch.shared_bytes, int) and launch.shared_bytes > _MAX_SHARED:
-        raise LaunchSpecError(f"{launch.shared_bytes} bytes are more than a block can have", field="shared_bytes")
-    extent = launch.cluster if isinstance(launch.cluster, tuple) else (launch.cluster,)
-    if (blocks := math.prod(axis for axis in extent if isinstance(axis, int))) > _MAX_CLUSTER:
-        raise LaunchSpecError(f"{blocks} blocks are more than {_MAX_CLUSTER}", field="cluster")
+    return {name: built[name] for name in rows if name in built}
 
 
 def _build(part: Request, rows: Rows, built: Functions) -> None:
     """Build variants as one program, so that its headers are read once, or one by one if it does not compile."""
-    functions = tuple((name, replace(launch, tune=None)) for name, launch in part.functions or ())
-    options = (*part.options, *((_SPLIT,) if len(functions) > 1 else ()))
-    request = with_headers(part._replace(functions=functions, options=options))
+    functions = part.functions or ()
+    request = part._replace(options=(*part.options, _SPLIT)) if len(functions) > 1 else part
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
         if len(functions) == 1:
             name = functions[0][0]
-            rows[name] = replace(rows[name], reason=f"does not compile: {_problem(error)}")
+            rows[name] = replace(rows[name], reason=str(error).splitlines()[0])
             return
         with ThreadPoolExecutor(core_count()) as pool:
             list(pool.map(lambda pair: _build(part._replace(functions=(pair,)), rows, built), functions))
     else:
         built.update((name, module[name]) for name, _ in functions)
-
-
-def _problem(error: JitLoadError) -> str:
-    diagnostics = [d for d in getattr(error, "diagnostics", ()) if "error" in d.severity]
-    return diagnostics[0].message if diagnostics else str(error).splitlines()[0]
 
 
 # ---- checks and measurements -----------------------------------------------------------------------------------------
@@ -193,8 +168,6 @@ def _measure(
     rows: Rows, functions: Functions, args: Sequence[Any], options: Options, show: ShowProgress | None
 ) -> None:
     """Check and measure the variants that are built."""
-    rows |= {name: _with_resources(rows[name], function, args) for name, function in functions.items()}
-    functions = {name: function for name, function in functions.items() if not rows[name].reason}
     if not functions:
         return
     with open_check([*functions.values()], args, options) as check:
@@ -203,26 +176,23 @@ def _measure(
             _log.warning("tune() compared nothing: %s() writes to no tensor of the call", name)
         subjects = _right_subjects(rows, functions, check)
         _take_samples([*subjects.values()], options, show)
-    names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
     for name, subject in subjects.items():
         result = subject.result(options)
-        rows[name] = replace(rows[name], **{field: getattr(result, field) for field in names})
+        rows[name] = replace(rows[name], **{field: getattr(result, field) for field in ("samples", *Rates.__slots__)})
 
 
-def _with_resources(row: Row, function: TypedFunction, args: Sequence[Any]) -> Row:
-    """Return a row with the resources that the variant uses, and the reason if it could not be launched."""
-    kernel, call, is_triton = function.kernel, function.variant(*args), "triton" in function._jitload_facts
-    row = replace(row, registers=kernel.registers, spill_bytes=kernel.spill_bytes)
+def _resources(function: TypedFunction, args: Sequence[Any]) -> dict[str, Any]:
+    """Return what a variant uses, by the fields of a row. Raise ValueError if it cannot be launched."""
+    kernel, call = function.kernel, function.variant(*args)
+    used: dict[str, Any] = {"registers": kernel.registers, "spill_bytes": kernel.spill_bytes}
     if kernel.shared_bytes is not None:
-        row = replace(row, shared_bytes=kernel.shared_bytes + call.shared_bytes)
-    if call.threads > kernel.max_threads:
-        reason = f"a block of {call.threads} threads is larger than the kernel allows, {kernel.max_threads}"
-        return replace(row, reason=reason)
-    if kernel.registers is None or not (call.threads or is_triton):
-        return row
-    occupancy = function.occupancy() if is_triton else function.occupancy(call.threads, call.shared_bytes)
-    limits = f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
-    return replace(row, occupancy=occupancy.share, reason="" if occupancy.blocks else limits)
+        used["shared_bytes"] = kernel.shared_bytes + call.shared_bytes
+    if kernel.registers is not None:
+        occupancy = function.occupancy(call.threads or None, call.shared_bytes or None)  # or those of a Triton kernel
+        if not occupancy.blocks:
+            raise ValueError(f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}")
+        used["occupancy"] = occupancy.share
+    return used
 
 
 def _right_subjects(rows: Rows, functions: Functions, check: Check) -> dict[str, Subject]:
@@ -236,6 +206,7 @@ def _right_subjects(rows: Rows, functions: Functions, check: Check) -> dict[str,
     for name, function in functions.items():
         subject = Subject(function, check.arguments, rows[name].label)
         try:
+            rows[name] = replace(rows[name], **_resources(function, check.arguments.values))
             if expected is not None:
                 check.check(subject, expected)
             if expected is None or options.exact > expected.is_exact:

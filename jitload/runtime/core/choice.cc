@@ -1,15 +1,7 @@
 /* Choosing a variant by key, off the fast path: the tables of devices, and keys that were not tuned. */
 #include "choice.h"
 
-/* Called for keys that were not tuned. `gpu` is "" if there is no table for it. */
-typedef void (*jitload_report_fn)(const char* function, const int64_t* key, int32_t count, const char* gpu, int32_t how);
-static jitload_report_fn jitload_report;
-
-/* args: (module, the address of a `jitload_report_fn`). */
-JITLOAD_LOADER_FUNCTION(report)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
-  jitload_report = (jitload_report_fn)(uintptr_t)args[1].v_int64;
-  return 0;
-}
+jitload_report_fn jitload_report;
 
 int32_t jitload_find_default_device(const jitload_kernel* kernel) {
   if (kernel->cpu != NULL && (kernel->module->image_count == 0 || jitload_count_gpus() == 0)) return JITLOAD_DEVICES;
@@ -45,7 +37,8 @@ void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program
   }
 }
 
-/* Return the table for a device, which is empty if there is none, or NULL with an error. */
+/* Return the table for a device, or NULL with an error. For a GPU without a table, it is the last one, which has the keys
+ * of all GPUs, or an empty one; both have no name. */
 static const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device) {
   static const jitload_table empty = {"", NULL, 0};
   const jitload_choice* choice = kernel->choice;
@@ -60,37 +53,33 @@ static const jitload_table* jitload_find_table(const jitload_kernel* kernel, int
     }
   }
   for (int32_t i = 0; i < choice->table_count; ++i) {
-    if (strcmp(choice->tables[i].gpu, gpu) == 0) return &choice->tables[i];
+    if (strcmp(choice->tables[i].gpu, gpu) == 0 || *choice->tables[i].gpu == '\0') return &choice->tables[i];
   }
   return &empty;
 }
 
-/* Return the position of the variant for a key, and set how it was chosen. The distance of logarithms is compared as the
- * product of ratios, which is the same on all machines. If no key was tuned on the GPU, which an empty `own` table says,
- * the nearest of the keys of all GPUs counts. */
-static int32_t jitload_search_tables(const jitload_choice* choice, const jitload_table* own, const int64_t* key, int32_t* how) {
-  const int32_t is_tuned = *own->gpu != '\0', count = choice->key_count, stride = count + 1;
-  const jitload_table* tables = is_tuned ? own : choice->tables;
+/* Return the position of the variant for a key in a table, and set how it was chosen. The distance of logarithms is
+ * compared as the product of ratios, which is the same on all machines. */
+static int32_t jitload_search_table(const jitload_choice* choice, const jitload_table* table, const int64_t* key, int32_t* how) {
+  const int32_t count = choice->key_count, stride = count + 1;
   int32_t best = 0;
   double shortest = __builtin_huge_val();
   *how = JITLOAD_FIRST;
-  for (const jitload_table* table = tables; table < tables + (is_tuned ? 1 : choice->table_count); ++table) {
-    for (const jitload_number* row = table->rows; row < table->rows + table->row_count * stride; row += stride) {
-      if (is_tuned && memcmp(row + 1, key, sizeof *key * (size_t)count) == 0) {
-        *how = JITLOAD_TUNED;
-        return (int32_t)row->value;
-      }
-      if (!choice->takes_nearest) continue;
-      double distance = 1;
-      for (int32_t k = 0; k < count; ++k) {
-        const double a = (double)key[k], b = (double)row[k + 1].value;
-        const double low = __builtin_fabs(a) < 1 ? 1 : __builtin_fabs(a), high = __builtin_fabs(b) < 1 ? 1 : __builtin_fabs(b);
-        distance *= (a < 0) != (b < 0) ? __builtin_huge_val() : low < high ? high / low : low / high;
-      }
-      if (*how == JITLOAD_FIRST || distance < shortest) {
-        shortest = distance, best = (int32_t)row->value;
-        *how = JITLOAD_NEAREST;
-      }
+  for (const jitload_number* row = table->rows; row < table->rows + table->row_count * stride; row += stride) {
+    if (memcmp(row + 1, key, sizeof *key * (size_t)count) == 0) {
+      *how = *table->gpu != '\0' ? JITLOAD_TUNED : JITLOAD_NEAREST;
+      return (int32_t)row->value;
+    }
+    if (!choice->takes_nearest) continue;
+    double distance = 1;
+    for (int32_t k = 0; k < count; ++k) {
+      const double a = (double)key[k], b = (double)row[k + 1].value;
+      const double low = __builtin_fabs(a) < 1 ? 1 : __builtin_fabs(a), high = __builtin_fabs(b) < 1 ? 1 : __builtin_fabs(b);
+      distance *= (a < 0) != (b < 0) ? __builtin_huge_val() : low < high ? high / low : low / high;
+    }
+    if (*how == JITLOAD_FIRST || distance < shortest) {
+      shortest = distance, best = (int32_t)row->value;
+      *how = JITLOAD_NEAREST;
     }
   }
   return best;
@@ -111,7 +100,6 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     return jitload_raise_expression_error(&named, &eval);
   }
   if (chosen != NULL) memcpy(chosen + 1, key, sizeof *key * (size_t)choice->key_count);
-  if (choice->table_count == 0) return 0;
   jitload_choice_state* state = jitload_create_once((jitload_choice_state**)&choice->state, [&](jitload_choice_state* made) {
     jitload_note_inputs(kernel, choice->program, &made->inputs);
   });
@@ -119,7 +107,8 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   const int32_t device = jitload_find_call_device(kernel, args);
   const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
   uint64_t hash = 0;
-  for (int32_t i = 0; i < choice->key_count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
+  const int32_t count = choice->table_count != 0 ? choice->key_count : 0; /* without tables, all keys are alike */
+  for (int32_t i = 0; i < count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
   hash ^= (uint64_t)(device + 1) << 14;
   uint64_t* place = &state->remembered[((hash >> 32) + (uint64_t)device) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
@@ -128,12 +117,13 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     int32_t how;
     const jitload_table* table = jitload_find_table(kernel, device);
     if (table == NULL) return -1;
-    position = jitload_search_tables(choice, table, key, &how);
+    position = jitload_search_table(choice, table, key, &how);
     __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
-    if (how != JITLOAD_TUNED && jitload_report != NULL) {
+    if (chosen != NULL) {
+      *chosen = how;
+    } else if (how != JITLOAD_TUNED && jitload_report != NULL) {
       jitload_report(kernel->name, key, choice->key_count, table->gpu, how);
     }
-    if (chosen != NULL) *chosen = how;
   }
   const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };
   const int64_t result = position;

@@ -11,6 +11,10 @@ enum { JITLOAD_FIRST, JITLOAD_TUNED, JITLOAD_NEAREST };
 
 enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 1024 };
 
+/* Called for keys that were not tuned. `gpu` is "" if there is no table for it. The loader sets it. */
+typedef void (*jitload_report_fn)(const char* function, const int64_t* key, int32_t count, const char* gpu, int32_t how);
+extern jitload_report_fn jitload_report;
+
 /* What a choice remembers, for each device the last call, that of the CPU at the end. */
 typedef struct jitload_choice_state {
   jitload_recent<23> recent[JITLOAD_DEVICES + 1]; /* positions of variants */
@@ -56,7 +60,6 @@ static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel*
 /* Return the position of the variant for a call's key, or -1 with an error. */
 static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_choice* choice = kernel->choice;
-  if (choice->table_count == 0) return 0;
   const jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
   if (JITLOAD_LIKELY(state != NULL)) {
     int64_t position;

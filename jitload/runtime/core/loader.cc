@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "choice.h"
 
 jitload_stream_source_fn jitload_stream_source;
 jitload_allocator_fn jitload_allocator;
@@ -185,11 +185,12 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
 
 /* Load kernels in advance. This initialises no driver and creates no context, and errors are ignored: the first launch
  * reports them. args: (module, addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or
- * 0). */
-JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
+ * 0, and for functions with a `Tune` that of a `jitload_report_fn`). */
+JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_module* module = jitload_get_module(args);
   if (args[1].v_int64 != 0) jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[1].v_int64;
   if (args[2].v_int64 != 0) jitload_allocator = (jitload_allocator_fn)(uintptr_t)args[2].v_int64;
+  if (num_args > 3) jitload_report = (jitload_report_fn)(uintptr_t)args[3].v_int64;
   int (*count_devices)(int*) = NULL;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == NULL) return 0;

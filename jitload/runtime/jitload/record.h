@@ -103,7 +103,7 @@ typedef struct jitload_number {
 
 /* The variants that were chosen on one model of GPU. A row has the position of a variant, and then the key. */
 typedef struct jitload_table {
-  const char* gpu; /* the driver's name of the GPU, or "cpu" */
+  const char* gpu; /* the driver's name of the GPU, or "cpu", or "" for all together */
   const jitload_number* rows;
   int32_t row_count;
 } jitload_table;
