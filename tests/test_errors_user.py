@@ -120,7 +120,8 @@ BAD_FUNCTIONS = [
         None,
         (
             "functions: the source has no kernel but templates\n"
-            '    Instantiate one of the templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
+            '    Instantiate one of the templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}, or in '
+            "the source, template __global__ void ns::scale<float>(…);"
         ),
     ),
     (
@@ -128,7 +129,8 @@ BAD_FUNCTIONS = [
         "scale",
         (
             "kernel 'scale': 'ns::scale' is a template that is not instantiated\n"
-            '    Choose an instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
+            '    Choose an instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}, or in the source, '
+            "template __global__ void ns::scale<float>(…);"
         ),
     ),
     (

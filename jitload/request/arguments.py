@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.launch import Launch
 from jitload.request.tune import Tuned
-from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -271,8 +270,7 @@ def _variants(name: str, value: object) -> Sequence[object]:
 
 def _check_export_name(name: object) -> str:
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
-        kernel = Argument("kernel name", python="name the kernel itself with Launch(kernel=…)")
-        hint = Words("Use ASCII letters, digits (not first) and underscores; ", kernel, ".")
+        hint = "Use ASCII letters, digits (not first) and underscores; name the kernel itself with Launch(kernel=…)."
         raise LaunchSpecError(f"{name!r} cannot be the name of an exported function", field="functions", hint=hint)
     return name
 
