@@ -1,10 +1,10 @@
-"""What do heavy headers cost NVRTC, what does a precompiled header save, and which options make compiles faster?
+"""What do heavy headers cost NVRTC, what do kept headers save, and which options make compiles faster?
 
 Six sources: block algorithms of CUB, `cuda::std`, CuTe, `thrust::complex`, DeepGEMM, and a large generated source. The
-times are milliseconds of the processor. All compiles run in this process. The columns with options use no precompiled
-header, and take turns. "Precompiles" is the compile that creates the precompiled header, and "precompiled" are the
-later ones. The second table has NVRTC's own report of its phases, in milliseconds of wall time. With `--rounds 1`, all
-of it takes two minutes on an idle machine.
+columns with options take turns, and are milliseconds of the processor in this process. "Parses" is the first compile in
+a child process, which parses and keeps the headers, and "kept" are the later ones, in milliseconds of wall time. The
+second table has NVRTC's own report of its phases as usual, also in wall time. With `--rounds 1`, all of it takes two
+minutes on an idle machine.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ SOURCES = {
 
 
 Compile = Callable[..., str]
-COLUMNS = ["source", *WAYS, "precompiles", "precompiled", "note"]
+COLUMNS = ["source", *WAYS, "parses", "kept", "note"]
+PAUSE_S = 1.0  # between compiles with kept headers; the process for the next one copies memory meanwhile
 PHASES = {"CUDA C++ Frontend": "front end", "NVVM Optimizer": "optimizer", "PTX Translation": "ptxas"}
 
 
@@ -106,7 +107,7 @@ def main() -> None:
     parser = make_parser(__doc__, peers=False)
     parser.add_argument("--rounds", type=int, default=5, help="compiles in each column")
     parser.add_argument("--sources", default=",".join(SOURCES), help="which sources")
-    parser.add_argument("--columns", default=",".join((*WAYS, "precompiled")), help="which columns")
+    parser.add_argument("--columns", default=",".join((*WAYS, "kept")), help="which columns")
     parser.add_argument("--include", action="append", default=[], help="a directory of headers, such as another CCCL")
     parser.add_argument("--flag", action="append", default=[], help="an option for all compiles")
     parser.add_argument("--arch", default="sm_90a", help="architecture to compile for")
@@ -114,19 +115,16 @@ def main() -> None:
     machine = machine_line()
     print(machine, flush=True)
     logging.disable()  # NVRTC reports its phases as messages
-    from jitload.cuda import isolated
-
-    isolated.is_needed = False  # NVRTC runs here, so that the processor's time can be read
-    make_compile("__global__ void k() {}", "warm_up", options)((), precompiles=False)
+    make_compile("__global__ void k() {}", "warm_up", options)((), keeps=False)
     times, rows, phases = {}, [], []
     for name in options.sources.split(","):
         compile_once = make_compile(SOURCES[name], name.replace("::", "_"), options)
         times[name], note = measure(compile_once, options.columns.split(","), options.rounds)
         rows.append([name, *(f"{median(row):.0f}" if row else "-" for row in times[name].values()), note])
         print(f"…{rows[-1]}", flush=True)
-        phases += [[name, *row] for row in measure_phases(compile_once)]
+        phases.append([name, *measure_phases(compile_once)])
     print_table(COLUMNS, rows)
-    print_table(["source", "way", *PHASES.values(), "note"], phases)
+    print_table(["source", *PHASES.values(), "note"], phases)
     write_json(options.json, {"machine": machine, "milliseconds": times, "phases": phases})
 
 
@@ -136,17 +134,17 @@ def make_compile(source: str, name: str, options: argparse.Namespace) -> Compile
 
     number = 0
 
-    def compile_once(flags: tuple[str, ...], *, precompiles: bool) -> str:
+    def compile_once(flags: tuple[str, ...], *, keeps: bool) -> str:
         nonlocal number
         number += 1
-        os.environ["JITLOAD_PRECOMPILE"] = str(int(precompiles))
+        os.environ["JITLOAD_PRECOMPILE"] = str(int(keeps))
         return jitload.compile_cubin(
             source.replace("NUMBER", str(number)),
             name=name,
             arch=options.arch,
             extra_include_paths=options.include,
             extra_cuda_cflags=(*options.flag, *flags),
-            isolate=precompiles,  # so that the first compile already precompiles
+            isolate=keeps,  # so that the first compile already keeps the headers
         ).log
 
     return compile_once
@@ -157,31 +155,29 @@ def measure(compile_once: Compile, columns: list[str], rounds: int) -> tuple[dic
     times: dict[str, list[float]] = {column: [] for column in COLUMNS[1:-1]}
     notes: dict[str, str] = {}
 
-    def take(column: str, flags: tuple[str, ...], *, precompiles: bool) -> None:
-        start = time.process_time()
-        _, problem = attempt(lambda: compile_once(flags, precompiles=precompiles))
+    def take(column: str, flags: tuple[str, ...], *, keeps: bool) -> None:
+        clock = time.perf_counter if keeps else time.process_time
+        start = clock()
+        _, problem = attempt(lambda: compile_once(flags, keeps=keeps))
         if problem:
             notes[column] = problem
         else:
-            times[column].append((time.process_time() - start) * 1e3)
+            times[column].append((clock() - start) * 1e3)
 
     for _ in range(rounds):
         for way in [way for way in WAYS if way in columns and way not in notes]:
-            take(way, WAYS[way], precompiles=False)
-    if "precompiled" in columns:
-        for column in ("precompiles", *["precompiled"] * rounds):
-            take(column, (), precompiles=True)
+            take(way, WAYS[way], keeps=False)
+    if "kept" in columns:
+        for column in ("parses", *["kept"] * rounds):
+            take(column, (), keeps=True)
+            time.sleep(PAUSE_S)
     return times, "; ".join(f"{column}: {problem}" for column, problem in notes.items())
 
 
-def measure_phases(compile_once: Compile) -> list[list[str]]:
-    """Return a row of NVRTC's phases as usual, and one with a precompiled header."""
-    rows = []
-    for name, precompiles, count in (("as usual", False, 1), ("precompiled", True, 2)):
-        for _ in range(count):  # the first compile creates the precompiled header
-            log, problem = attempt(lambda: compile_once(("-time=-",), precompiles=precompiles))  # noqa: B023
-        rows.append([name, *read_phases(log or ""), problem])
-    return rows
+def measure_phases(compile_once: Compile) -> list[str]:
+    """Return NVRTC's phases in a compile without kept headers, and why there are none."""
+    log, problem = attempt(lambda: compile_once(("-time=-",), keeps=False))
+    return [*read_phases(log or ""), problem]
 
 
 def read_phases(log: str) -> list[str]:

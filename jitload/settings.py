@@ -41,8 +41,8 @@ class Settings(NamedTuple):
         checks_bounds: `JITLOAD_BOUNDS=1`: whether all kernels have the checks of `Launch(bounds="check")`.
         library: `JITLOAD_LIBRARY`: `later` builds the library of kernels in the background, `now` waits for it, and
             `never` does without one.
-        precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to keep precompiled headers for hand-written C++ in
-            the cache.
+        precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to precompile headers of hand-written C++, and
+            to keep headers parsed for NVRTC.
     """
 
     arch: str

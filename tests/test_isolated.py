@@ -17,7 +17,7 @@ import jitload
 from jitload import Launch
 from jitload.building.child_process import ChildProcess
 from jitload.cache.locks import hold_lock
-from jitload.cuda import isolated
+from jitload.cuda import isolated, parsed_headers
 from jitload.errors import CompileError, Diagnostic, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
@@ -113,7 +113,7 @@ def test_the_child_has_the_environment_and_the_directory_of_its_parent(tmp_path,
     monkeypatch.chdir(tmp_path)
     assert nvrtc_compile('#include "here.h"\n' + kernel("f", "x[0] = VALUE;"), arch=ARCH, isolate=True)
     monkeypatch.setenv("JITLOAD_TEST", "before")
-    monkeypatch.setattr(isolated.program, "compile_in_process", lambda *_, **__: os.environ["JITLOAD_TEST"])
+    monkeypatch.setattr(parsed_headers, "compile_after_headers", lambda *_: os.environ["JITLOAD_TEST"])
     question = isolated._Question(Path(), None, {**os.environ, "JITLOAD_TEST": "after"}, str(tmp_path))
     assert isolated._answer(question) == "after"
 

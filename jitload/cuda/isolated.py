@@ -1,7 +1,7 @@
 """Runs NVRTC in a child process, so that a crash, or a compile that takes too much time or memory, ends only the child.
 
-A child is started when it is first needed and stays for later compiles, for which it keeps precompiled headers. After
-an idle minute, it ends. It imports neither torch nor the user's program, and it has no GPU context.
+A child is started when it is first needed and stays for later compiles, for which it keeps parsed headers. After an
+idle minute, it ends. It imports neither torch nor the user's program, and it has no GPU context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from jitload.building.child_process import ChildPool, ChildProcess, answer_quest
 from jitload.building.resources import core_count
 from jitload.cuda import program
 from jitload.cuda.job import NvrtcJob, NvrtcResult
-from jitload.cuda.precompiled import headers_alone
 from jitload.errors import CompileError, JitLoadError
 
 # Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
@@ -51,9 +50,9 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be used or does not know the architecture, or `sys.executable` is empty.
     """
     if not is_needed:
-        return program.compile_in_process(library_path, job, precompiles=True)
-    if job.directives and _precompiling:
-        _precompiling.join()
+        return program.compile_in_process(library_path, job)
+    if job.directives and _compiling:
+        _compiling.join()
     with _slots:
         # A job may die of what an earlier one has damaged in a child that waits, but not in a new child.
         question = _Question(library_path, job, dict(os.environ), _working_dir())
@@ -63,19 +62,19 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     raise answer or _crash(job, cause)
 
 
-def precompile_later(library_path: Path, job: NvrtcJob) -> None:
-    """Make a child process precompile the headers of a job in the background, if NVRTC needs a process of its own."""
-    global _precompiling  # noqa: PLW0603
-    if is_needed and not (_precompiling and _precompiling.is_alive()):  # otherwise, the job waits for its next compile
-        question = _Question(library_path, headers_alone(job), dict(os.environ), _working_dir())
-        _precompiling = threading.Thread(target=_precompile, args=(question,), name="jitload-precompile", daemon=True)
-        _precompiling.start()
+def compile_later(library_path: Path, job: NvrtcJob) -> None:
+    """Compile a job again in the background, in a child process that then keeps its headers."""
+    global _compiling  # noqa: PLW0603
+    if is_needed and not (_compiling and _compiling.is_alive()):  # otherwise, the job waits for its next compile
+        question = _Question(library_path, job, dict(os.environ), _working_dir())
+        _compiling = threading.Thread(target=_compile, args=(question,), name="jitload-headers", daemon=True)
+        _compiling.start()
 
 
-_precompiling: threading.Thread | None = None
+_compiling: threading.Thread | None = None
 
 
-def _precompile(question: _Question) -> None:
+def _compile(question: _Question) -> None:
     with suppress(OSError, JitLoadError):  # the next compile will report the error
         _children.ask(question, tries=1)
 
@@ -142,12 +141,14 @@ def serve(parent: int) -> None:
 
 
 def _answer(question: _Question) -> NvrtcResult | Exception:
+    from jitload.cuda.parsed_headers import compile_after_headers
+
     if question.environment != dict(os.environ):
         os.environ.clear()
         os.environ.update(question.environment)
     try:
         os.chdir(question.working_dir)
-        return program.compile_in_process(question.library_path, question.job, precompiles=True)
+        return compile_after_headers(question.library_path, question.job)
     except JitLoadError as error:
         return error
     except Exception as error:  # noqa: BLE001  the parent raises this error

@@ -23,7 +23,7 @@ class NvrtcJob(NamedTuple):
         expressions: The name expressions. NVRTC instantiates them and returns their symbols.
         declared: Lines to put before the source. They declare names that nvcc declares by itself.
         is_isolated: Whether NVRTC runs in a child process, so that a crash ends only the child.
-        directives: The beginning of the source that may be precompiled, without the `#line` before it.
+        directives: The beginning of the source that may be kept parsed, without the `#line` before it.
         header_state: A text that changes with all headers that `directives` may include.
     """
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from jitload.building.stages import stage
 from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.cuda.messages import parse_diagnostics
-from jitload.cuda.precompiled import are_headers_slow
-from jitload.cuda.program import compile_in_process, load_nvrtc, wait_for_compile
+from jitload.cuda.program import compile_in_process, load_nvrtc, slow, wait_for_compile
 
 _LONGEST_WAIT_S = 60.0  # for the first job; there may be none, because of an error
 _log = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """
     _log.info("the options of NVRTC for %s: %s", job.name, " ".join(job.options))
     job = job.with_declarations()
-    if job.is_isolated or are_headers_slow(job):
+    if job.is_isolated or job.directives in slow:
         from jitload.cuda.isolated import run_isolated
 
         with stage(f"NVRTC compiles {job.name} in a child process"):
@@ -33,10 +32,10 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     try:
         return compile_in_process(library_path, job)
     finally:
-        if are_headers_slow(job):  # also those of a source with an error, which will be compiled again
-            from jitload.cuda.isolated import precompile_later
+        if job.directives in slow:  # also after an error in the source, which will be compiled again
+            from jitload.cuda.isolated import compile_later
 
-            precompile_later(library_path, job)
+            compile_later(library_path, job)
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:

@@ -17,21 +17,17 @@ from jitload.cuda.bindings import inside_nvrtc, load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult
 from jitload.cuda.messages import REPORT, arch_advice, hint_for, parse_diagnostics, read_spills, without_report
-from jitload.cuda.precompiled import find_precompiled, remember_if_slow, use_precompiled
 from jitload.errors import CompileError, ToolchainError
 from jitload.toolchain.arch import capability_of, load_driver
 
+_SLOW_S = 0.5  # processor time of a compile; the next one with the same headers runs where they are kept parsed
+slow: set[str] = set()  # the directives of these compiles
 
-def compile_in_process(library_path: Path, job: NvrtcJob, *, precompiles: bool = False) -> NvrtcResult:
-    """Run NVRTC once in this process. The errors are those of `run_nvrtc`.
 
-    If `precompiles` is true, precompile the headers if they may be, and keep them in this process.
-    """
+def compile_in_process(library_path: Path, job: NvrtcJob) -> NvrtcResult:
+    """Run NVRTC once in this process. The errors are those of `run_nvrtc`."""
     with inside_nvrtc(), stage(f"NVRTC compiles {job.name}"):
-        nvrtc = load_nvrtc(library_path)
-        return run_interruptible(
-            lambda cancellation: _compile(nvrtc, library_path, job, cancellation, precompiles=precompiles)
-        )
+        return run_interruptible(functools.partial(compile_program, load_nvrtc(library_path), library_path, job))
 
 
 @functools.lru_cache(maxsize=4)
@@ -51,18 +47,15 @@ def load_nvrtc(path: Path) -> Any:
     return load_bindings("nvrtc", path)
 
 
-def _compile(
-    nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation, *, precompiles: bool
-) -> NvrtcResult:
-    header = None
-    if precompiles and job.directives:
-        header = find_precompiled(nvrtc, job, lambda job: _create_header(nvrtc, job, cancellation))
-    with _program(nvrtc, job if header is None else use_precompiled(job, header)) as (program, options):
+def compile_program(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
+    """Run NVRTC once in this thread. `cancellation` can cancel the compile."""
+    with _program(nvrtc, job) as (program, options):
         for expression in job.expressions:
             _call(nvrtc, "nvrtcAddNameExpression", program, expression.encode())
         start = time.thread_time()
         status, report = _run_program(nvrtc, program, options, cancellation)
-        remember_if_slow(job, time.thread_time() - start)
+        if job.directives and time.thread_time() - start > _SLOW_S:
+            slow.add(job.directives)
         log = without_report(report, job.options)
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
@@ -75,13 +68,6 @@ def _compile(
         ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
         cubin = _read(nvrtc, program, "CUBIN")
         return NvrtcResult(cubin=cubin, log=log, lowered=lowered, ptx=ptx, spill_bytes=read_spills(report))
-
-
-def _create_header(nvrtc: Any, job: NvrtcJob, cancellation: Cancellation) -> bool:
-    """Run a job that creates a precompiled header. Return whether it has created one."""
-    with _program(nvrtc, job) as (program, options):
-        status, _ = _run_program(nvrtc, program, options, cancellation)
-        return bool(status == 0 and nvrtc.nvrtcGetPCHCreateStatus(program) == (0,))
 
 
 def _run_program(nvrtc: Any, program: Any, options: Sequence[bytes], cancellation: Cancellation) -> tuple[Any, str]:

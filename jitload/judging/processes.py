@@ -177,7 +177,7 @@ def serve(judge: int, control: int) -> None:
     A message is the directory of a new process, with descriptors of a socket and of the shared memory.
     """
     os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
-    isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
+    isolated.is_needed = False  # nor processes that keep headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards that have ended leave nothing
     _import_modules()

@@ -46,7 +46,7 @@ class _Parts(NamedTuple):
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
-        precompiles: Whether the headers that the source includes may be precompiled.
+        precompiles: Whether a process may keep the headers that the source includes parsed.
         headers: Headers whose texts replace the user's files of these names.
         exports: The names in `functions=` without a `Launch.kernel`.
         part: The number of the source among the compilations that make up one library for the CPU.
