@@ -66,7 +66,7 @@ class Tuning:
 
     def to_json(self) -> str:
         """Return the text of a file with the measurements: JSON with a line for each row."""
-        own_first = sorted(fields(Row), key=lambda field: field.name in Rates.__slots__)
+        own_first = sorted(fields(Row), key=lambda field: field.name in (*Rates.__slots__, "source"))
         lines = []
         for row in self.rows:
             facts = {f.name: value for f in own_first if (value := getattr(row, f.name)) != f.default}

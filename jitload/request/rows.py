@@ -79,7 +79,7 @@ def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
 def with_choices(choice: Choice, file: Tuned | None, like: Row, space: Iterable[Values]) -> Choice:
     """Return a choice with the variants in a space that are chosen from the measurements in a file.
 
-    The function, dtypes and source are those of `like`. Warn if the file has no measurements of the function.
+    The function, dtypes and source are those of `like`. Warn if the file only has measurements of others.
 
     Raises:
         LaunchSpecError: The expressions of the key have changed.
@@ -88,7 +88,7 @@ def with_choices(choice: Choice, file: Tuned | None, like: Row, space: Iterable[
         return choice
     rows = [row for row in read_rows(file) if row.function == like.function]
     own = [row for row in rows if row.dtypes == like.dtypes]
-    if not rows:
+    if not rows and read_rows(file):
         message = f"{file.label} has no measurements of {like.function}(): calls launch the first variant"
         warn_once(message, level=logging.WARNING)
     if any(row.source not in ("", like.source) for row in own):
