@@ -41,7 +41,7 @@ from jitload.words import in_options
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# What messages contain in place of arguments of `load_inline`.
+# What messages contain in place of arguments of `load_inline` and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
@@ -50,6 +50,11 @@ _OPTIONS = {
     "extra_cflags": "--flags=",
     "extra_cuda_cflags": "--flags=",
     "extra_include_paths": "--include ",
+    "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
+    "instantiation": "--launch '{0}: kernel={1}<…>'",
+    "kernel name": "name the kernel itself with --launch 'f: kernel=…'",
+    "launch": "--launch '{0}: kernel={1}'",
+    "no source": "the cell is empty",
 }
 _SHOW_AFTER_S = 1.0  # seconds; a shorter build shows no progress
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})

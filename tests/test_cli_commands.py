@@ -19,7 +19,7 @@ from jitload.cli.main import _OPTIONS
 from jitload.cli.main import jitload as commands
 from jitload.cli.output import print_table, print_wrapped
 from jitload.errors import CompileError
-from jitload.words import in_options
+from jitload.words import Argument, Words, in_options
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -120,8 +120,8 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-o x"], 1, "--cuda-flags has '-o'"),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "remove this option from --cuda-flags."),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-arch=odd"], 1, "--arch takes"),
-        (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: pass"),
-        (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, export"),
+        (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
+        (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
         (["run", "vec.cu", "--arch", "cpu"], 2, "a program needs a GPU"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
@@ -129,7 +129,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["inspect", "."], 1, "no library at"),
         (["inspect", "empty.so.6"], 1, "the name of a library ends in .so"),
         (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy the library again, for this machine"),
-        (["inspect", "vec.cu"], 1, "loads what build() and `jitload compile` make"),
+        (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
@@ -148,24 +148,33 @@ def test_an_error_names_the_option_and_has_an_exit_code(source, capsys, words, c
 
 def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     log = "k.cu(1): error: arch='sm_1' extra_cuda_cflags"
-    hint = "leave extra_cuda_cflags=['-lineinfo'] out of arch='sm_90a', or name it in functions=, or extra_ldflags=[…]"
+    lines_of_source = Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']")
+    hint = Words("leave ", lines_of_source, " out of arch='sm_90a'")
+    assert hint == "leave extra_cuda_cflags=['-lineinfo'] out of arch='sm_90a'"
     error = CompileError(stage="nvrtc", name="k.cu", log=log, hint=hint)
     lines = in_options(pickle.loads(pickle.dumps(error)), _OPTIONS).splitlines()
     assert log in lines
-    assert lines[-2] == "leave --cuda-flags=-lineinfo out of --arch sm_90a, or name it in --functions, or --ldflags"
+    assert lines[-2] == "leave --cuda-flags=-lineinfo out of arch='sm_90a'"
+
+
+def test_an_option_is_spelled_with_its_value_and_a_flag_without_it():
+    hint = Words("pass ", Argument("sanitize", "address"), " and ", Argument("arch", "cpu"))
+    notebook = pytest.importorskip("jitload.notebook", exc_type=ImportError)  # which needs IPython
+    assert hint.in_options(notebook._OPTIONS) == "pass --sanitize and --arch cpu"
 
 
 def test_a_source_without_kernels_is_named(source, capsys):
     source.write_text("template <class T> __global__ void k(T* x) {}")
     assert run(capsys, "compile", source, "--arch", ARCH, "--resources") == (0, "no kernels\n", "")
-    message = "or in the source, template __global__ void k<float>(…);"
+    message = "Instantiate one of the templates (k): add `template __global__ void k<float>(…);`"
     assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
 
 
 def test_an_instantiation_as_the_name_of_a_function(source, capsys):
     source.write_text("template <class T> __global__ void k(T* x) {}\ntemplate __global__ void k<int>(int*);")
     _, _, err = run(capsys, "compile", source, "--arch", ARCH, "--functions", "k<int>")
-    assert "name the kernel itself" in err
+    assert "leave out its namespace and its template arguments.\n" in err
+    assert "Launch" not in err
     assert run(capsys, "compile", source, "--arch", ARCH, "--functions", "k")[0] == 0
 
 

@@ -18,6 +18,7 @@ from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
 from jitload.toolchain.private_files import sync_file
+from jitload.words import Argument, Words
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
@@ -81,7 +82,10 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     if CPU in request.archs:
         if request.instrumentation:
             raise JitLoadError(
-                "an object file cannot be built with sanitize= or debug=: leave them out, or build a library"
+                Words(
+                    *("an object file cannot be built with ", Argument("sanitize"), " or ", Argument("debug")),
+                    ": leave them out, or build a library",
+                )
             )
         names.append("cpu_runtime")
     runtimes = find_objects(names, settings)

@@ -25,7 +25,7 @@ from jitload.cli.output import (
 )
 from jitload.errors import JitLoadError
 from jitload.toolchain.arch import CPU, machine_arch
-from jitload.words import in_options
+from jitload.words import Words
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
@@ -294,8 +294,8 @@ def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
     Only errors of requests for the architectures `archs` change.
     """
     outcomes = (
-        replace(outcome, error=in_options(outcome.error, {"arch": "--arch "}))
-        if outcome.arch in archs and outcome.error
+        replace(outcome, error=outcome.error.in_options({"arch": "--arch "}))
+        if outcome.arch in archs and isinstance(outcome.error, Words)
         else outcome
         for outcome in result.outcomes
     )

@@ -18,7 +18,7 @@ from jitload.cli.judging import judge_command
 from jitload.errors import JitLoadError
 from jitload.words import in_options
 
-# What messages contain in place of arguments of Python's functions.
+# What messages contain in place of arguments of Python's functions and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -26,6 +26,14 @@ _OPTIONS = {
     "extra_cuda_cflags": "--cuda-flags=",
     "extra_include_paths": "--cuda-flags=-I",
     "extra_ldflags": "--ldflags=",
+    "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
+    "inline": "",
+    "instantiation": "add `template __global__ void {1}<float>(…);`",
+    "kernel name": "leave out its namespace and its template arguments",
+    "load functions": "`jitload compile --functions`",
+    "load_inline()": "`jitload compile`",
+    "no source": "the files are empty",
+    "source file": "build one from it first: jitload compile {0}",
 }
 
 

@@ -27,6 +27,7 @@ from jitload.request.tma import map_members
 from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
+from jitload.words import Argument, Words
 
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
@@ -80,8 +81,9 @@ def _check_names(export: Export) -> None:
     """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
     if reserved := next(filter(export.name.startswith, _RESERVED), None):
         python = f'functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        launch = Argument("launch", ("f", export.kernel.name), python=python)
         problem = f"{export.name!r} cannot be exported, because names that begin with {reserved!r} are reserved"
-        raise LaunchSpecError(problem, field="functions", hint=f"Export it under another name: {python}")
+        raise LaunchSpecError(problem, field="functions", hint=Words("Export it under another name: ", launch))
     by_name = {p.name: p for p in export.kernel.parameters}
     if export.launch.host and not export.returns:
         problem = "may be set only for host functions, because a kernel cannot read the memory of the host"

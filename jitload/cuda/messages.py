@@ -9,6 +9,7 @@ from jitload.cuda.predefined import UNDECLARED
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import Diagnostic, find_diagnostics, nearest_name
 from jitload.toolchain.cuda import extra_of
+from jitload.words import Argument, Words
 
 _DIAGNOSTIC = (
     r"(?m)^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
@@ -50,9 +51,9 @@ _HINTS = (
     ),
     (
         "unrecognized option",
-        (
-            "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option "
-            "from extra_cuda_cflags."
+        Words(
+            "NVRTC does not have all options of nvcc, and fast_compile=True needs CUDA 12.9: remove this option from ",
+            *(Argument("extra_cuda_cflags", is_name=True), "."),
         ),
     ),
 )
@@ -104,10 +105,11 @@ def _hint(log: str, options: Sequence[str]) -> str:
     if '"__global__" does not apply here' in log and (undeclared := re.search(UNDECLARED, log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if _HOST_FUNCTION in log:
-        return (
-            "Functions that kernels call need __device__. Put host functions such as main() between #ifndef "
-            "__CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, name "
-            "them, functions=['run'], in cuda_sources= or in cpp_sources=."
+        return Words(
+            "Functions that kernels call need __device__. Put host functions such as main() between "
+            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, ",
+            *("name them, ", Argument("functions", "run", python="functions=['run']")),
+            ", in cuda_sources= or in cpp_sources=.",
         )
     from jitload.toolchain.cutlass import cutlass_hint
 
@@ -132,7 +134,7 @@ def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) 
         return ""
     suggestion = nearest_name(missing, words)
     advice = f" Did you mean {suggestion!r}?" if suggestion else ""
-    return f"functions= has {missing!r}, which is not in the source.{advice}"
+    return Words(Argument("functions"), f" has {missing!r}, which is not in the source.{advice}")
 
 
 def missing_header(log: str) -> str:
@@ -151,9 +153,12 @@ def missing_header_hint(header: str, compiler: str) -> str:
         return f"{header!r} was not found. Install it with: pip install nvidia-curand  (nvidia-curand-cu12 for CUDA 12)"
     if re.match(_FOR_HOST_CODE, header):
         return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
-    return (
-        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]. CUDA's own headers are "
-        "installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
+    return Words(
+        *(
+            f"{compiler} has no {header!r}: pass its directory in ",
+            Argument("extra_include_paths", python="extra_include_paths=[…]"),
+        ),
+        ". CUDA's own headers are installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)",
     )
 
 

@@ -31,6 +31,7 @@ from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import parameter_slots, read_kernels
 from jitload.signature.layouts import HOST_LAYOUT_DECLARATIONS, Layout, host_layouts, read_layouts
 from jitload.signature.probe import kernel_expression
+from jitload.words import Argument, Words
 
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
@@ -262,8 +263,8 @@ def _typo_hint(name: str, request: Request) -> str:
     units = request.host.units if request.host else ()
     nearest = nearest_name(name, (*_host_names(units, request.include_dirs), *_kernel_names(units)))
     suggestion = f" Did you mean {nearest!r}?" if nearest else ""
-    listed = _listed(units, request.include_dirs)
-    return f"functions= has {name!r}, which no source declares.{suggestion} {listed}"
+    problem = f" has {name!r}, which no source declares.{suggestion} {_listed(units, request.include_dirs)}"
+    return Words(Argument("functions"), problem)
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:

@@ -56,6 +56,7 @@ from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
+from jitload.words import Argument, Words
 
 # Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
 _UNPACKED_VECTOR = re.compile(
@@ -367,8 +368,8 @@ def _build_program(build: HostBuild) -> HostBuild:
         _link(build)
     except CompileError as error:
         if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
-            use = "To call functions of the source, use jitload.load(…, functions=[…])."
-            error.hint = f"A program needs main(). {use}"
+            loads = Argument("load functions", python="jitload.load(…, functions=[…])")
+            error.hint = Words("A program needs main(). To call functions of the source, use ", loads, ".")
         raise
     return build
 

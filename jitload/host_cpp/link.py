@@ -22,6 +22,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.fingerprints import compiler_identity, file_state, remembered
 from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
+from jitload.words import Argument, Words
 
 _GOLD = "-fuse-ld=gold"
 _GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)
@@ -151,8 +152,11 @@ def missing_libraries(
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
         elif not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
             raise ToolchainError(
-                f"module {name!r} calls {function}, but lib{library} was not found. Install it with: pip "
-                f"install {library_wheel(library, cuda.major)}, or name one in extra_ldflags=[…]."
+                Words(
+                    f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
+                    f"pip install {library_wheel(library, cuda.major)}, or name one in ",
+                    *(Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
+                )
             )
     return (*cudart, *options)
 
@@ -166,9 +170,11 @@ def _missing_cudart(
     cudart = find_cudart(cuda) if isinstance(cuda, CudaToolchain) else None
     if cudart is None:
         raise ToolchainError(
-            f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not found. "
-            "Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name "
-            "one in extra_ldflags=[…]."
+            Words(
+                f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not "
+                "found. Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or ",
+                *("name one in ", Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
+            )
         )
     return (str(cudart), f"-Wl,-rpath,{cudart.parent}")
 

@@ -16,6 +16,7 @@ from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
+from jitload.words import Argument, Words
 
 _ELF_MAGIC = b"\x7fELF"
 
@@ -85,14 +86,19 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images and kernel.get_image(0):
         raise JitLoadError(
-            f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. "
-            "To inspect it, also build it for a GPU: arch='sm_90a' or another architecture"
+            Words(
+                f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
+                "inspect it, also build it for a GPU: ",
+                *(Argument("arch", "sm_90a"), " or another architecture"),
+            )
         )
     if not images:
         raise JitLoadError(
-            f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
-            f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with arch='sm_90a' or "
-            "another architecture"
+            Words(
+                f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
+                f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with ",
+                *(Argument("arch", "sm_90a"), " or another architecture"),
+            )
         )
     name = _choose_arch(kernel.name, tuple(images), arch)
     data, image = images[name]
@@ -137,14 +143,20 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
     if requested is not None:
         if not isinstance(requested, str):
             raise ToolchainError(
-                f"{function}(): arch= must be a str such as {archs[0]!r}, got {type(requested).__name__}"
+                Words(
+                    *(f"{function}(): ", Argument("arch")),
+                    f" must be a str such as {archs[0]!r}, got {type(requested).__name__}",
+                )
             )
         name = canonical_arch(requested)
         if name in archs:
             return name
         problem = "shows only code for GPUs:" if name == CPU else f"has no code for {name}:"
         raise JitLoadError(
-            f"{function}() {problem} the library has code for {listed}; name one of these, arch={archs[0]!r}"
+            Words(
+                f"{function}() {problem} the library has code for {listed}; name one of these, ",
+                Argument("arch", archs[0]),
+            )
         )
     if len(archs) == 1:
         return archs[0]
@@ -153,7 +165,7 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
         best = max(archs, key=lambda arch: image_rank(arch, number))
         if image_rank(best, number):
             return best
-    raise JitLoadError(f"{function}() has code for {listed}: name one of these, arch={archs[0]!r}")
+    raise JitLoadError(Words(f"{function}() has code for {listed}: name one of these, ", Argument("arch", archs[0])))
 
 
 def image_rank(arch: str, number: int) -> int:

@@ -29,6 +29,7 @@ from jitload.inspection.code import (
 from jitload.settings import read_settings
 from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
+from jitload.words import Argument, Words
 
 _UNFOLDED_LINES = 60  # a notebook folds a longer listing
 
@@ -206,7 +207,9 @@ def _choose_target(function: str, targets: Sequence[str], requested: str | None)
     if requested is None and len(targets) == 1:
         return targets[0]
     archs = [target.replace("sm_", "compute_") for target in targets]
-    raise JitLoadError(f"{function}() has PTX for {', '.join(archs)}: name one of these, arch={archs[0]!r}")
+    raise JitLoadError(
+        Words(f"{function}() has PTX for {', '.join(archs)}: name one of these, ", Argument("arch", archs[0]))
+    )
 
 
 def _no_ptx(code: KernelCode) -> JitLoadError:
@@ -282,9 +285,14 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
     if source:
         if not any(_LOCATION.search(line) for line in lines):
             raise JitLoadError(
-                f"the source of {code.function}() cannot be shown, because it was built without line "
-                "information. Build it with extra_cuda_cflags=['-lineinfo'], which does not change its "
-                "instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0)."
+                Words(
+                    f"the source of {code.function}() cannot be shown, because it was built without line information. ",
+                    *(
+                        "Build it with ",
+                        Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']"),
+                    ),
+                    ", which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0).",
+                )
             )
         lines = list(_with_source(lines, _source_reader(code)))
     facts = code.kernel

@@ -20,6 +20,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_is_typed, choose_export_names, layout_difference
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 from jitload.signature.types import describe_type
+from jitload.words import Argument, Words
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
@@ -63,8 +64,11 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
         )
     if missing := [arch for arch in request.archs if arch not in archs]:
         raise JitLoadError(
-            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass "
-            "one, or leave arch= out."
+            Words(
+                f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass "
+                "one, or leave ",
+                *(Argument("arch"), " out."),
+            )
         )
 
 

@@ -18,6 +18,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels_without_source
 from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
+from jitload.words import Argument, Words
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")
@@ -191,7 +192,7 @@ def _target_hint(job: LinkJob) -> str:
         return ""
     target = match[1].decode()
     archs = {"a": f"{target} alone", "f": f"{target} and newer architectures of its family"}
-    return (
-        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for "
-        f"arch={target!r}, or generate it for another .target."
+    return Words(
+        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for ",
+        *(Argument("arch", target), ", or generate it for another .target."),
     )

@@ -8,6 +8,7 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
+from jitload.words import Argument, Words
 
 
 def check_is_device_code(request: Request) -> None:
@@ -30,15 +31,22 @@ def check_is_device_code(request: Request) -> None:
     if kind == "mixed":
         _check_kernels_launch_none(request)
         raise ToolchainError(
-            f"source {request.name!r} launches kernels with <<<…>>>, or with Thrust or CUB, which needs nvcc: "
-            "pass it to load_inline(), or keep only the kernels in it and launch them from C++ of your own, "
-            "with embed_cubin=."
+            Words(
+                f"source {request.name!r} launches kernels with <<<…>>>, or with Thrust or CUB, which needs nvcc: pass "
+                "it to ",
+                *(Argument("load_inline()"), ", or keep only the kernels in it and launch them from C++ of your own, "),
+                "with embed_cubin=.",
+            )
         )
     if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
         raise JitLoadError(
-            f"module {request.name!r} has no device code (no __global__, __device__ or __constant__); jitload "
-            "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
-            "functions=, export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'."
+            Words(
+                f"module {request.name!r} has no device code (no __global__, __device__ or __constant__); jitload "
+                "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in ",
+                *(Argument("functions"), ", "),
+                Argument("host kind", python="export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'"),
+                ".",
+            )
         )
 
 

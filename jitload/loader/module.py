@@ -24,6 +24,7 @@ from jitload.errors import LoadError
 from jitload.loader.direct_calls import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
 from jitload.tracebacks import at_caller
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.settings import Settings
@@ -279,10 +280,11 @@ def _reason(error: Exception) -> str:
     from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
-    return (
-        f"{match[1]} needs {name}, which is not defined by anything that was linked or loaded. Define it in the "
-        'sources (for C, declare it extern "C"), or link the library that defines it, '
-        f'extra_ldflags=["/path/to/lib.so"].\n{error}'
+    return Words(
+        f"{match[1]} needs {name}, which is not defined by anything that was linked or loaded. Define it "
+        'in the sources (for C, declare it extern "C"), or link the library that defines it, ',
+        Argument("extra_ldflags", "/path/to/lib.so", python='extra_ldflags=["/path/to/lib.so"]'),
+        f".\n{error}",
     )
 
 
@@ -316,8 +318,9 @@ def _no_library(path: Path) -> LoadError:
         problem = f"{path} is not a library: the name of a library ends in .so"
         return LoadError(problem if path.is_file() else f"no library at {path}")
     alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
-    advice = f"load_module() loads what build() and `jitload compile` make. For this file, use {alternative}"
-    return LoadError(f"{path} is not a library: {advice}")
+    advice = f"load_module() loads what build() made. For this file, use {alternative}"
+    kind = "other file" if path.suffix in alternatives else "source file"
+    return LoadError(Words(f"{path} is not a library: ", Argument(kind, path.name, python=advice)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.launch import Launch
 from jitload.request.tune import Tuned
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -270,7 +271,8 @@ def _variants(name: str, value: object) -> Sequence[object]:
 
 def _check_export_name(name: object) -> str:
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
-        hint = "Use ASCII letters, digits (not first) and underscores; name the kernel itself with Launch(kernel=…)."
+        kernel = Argument("kernel name", python="name the kernel itself with Launch(kernel=…)")
+        hint = Words("Use ASCII letters, digits (not first) and underscores; ", kernel, ".")
         raise LaunchSpecError(f"{name!r} cannot be the name of an exported function", field="functions", hint=hint)
     return name
 

@@ -18,6 +18,7 @@ from jitload.request.arguments import Call, Functions, Pieces, TorchText, split_
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 from jitload.request.sources import Sources
 from jitload.toolchain.arch import CPU
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -230,9 +231,9 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
         message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
-    hint = (
-        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in functions= and '
-        "pass no cpp_sources."
+    hint = Words(
+        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in ',
+        *(Argument("functions"), " and pass no cpp_sources."),
     )
     return CompileError(
         stage="host",

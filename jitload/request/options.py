@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
+from jitload.words import Argument, Words
 
 
 class Option(NamedTuple):
@@ -107,8 +108,13 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
         selected = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", codes)
         if not selected and value not in _PSEUDO_ARCHS:
             raise JitLoadError(
-                f"extra_cuda_cflags has {option!r}, which does not name an architecture such as sm_90a; arch= "
-                "takes architectures, too"
+                Words(
+                    *(
+                        Argument("extra_cuda_cflags", is_name=True),
+                        f" has {option!r}, which does not name an architecture ",
+                    ),
+                    *("such as sm_90a; ", Argument("arch"), " takes architectures, too"),
+                )
             )
         if not (has_code and match[1] in ("arch", "gpu-architecture")):
             archs += selected
@@ -164,13 +170,18 @@ def _next_word(words: Iterator[str], option: str) -> str:
     """Return the next word as the value of `option`."""
     value = next(words, None)
     if value is None:
-        raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
+        raise JitLoadError(
+            Words(Argument("extra_cuda_cflags", is_name=True), f" ends with {option!r}, which takes a value")
+        )
     return value
 
 
 def _output_error(option: str) -> JitLoadError:
     return JitLoadError(
-        f"extra_cuda_cflags has {option!r}: jitload chooses the type and the path of the output; leave the option out"
+        Words(
+            Argument("extra_cuda_cflags", is_name=True),
+            f" has {option!r}: jitload chooses the type and the path of the output; leave the option out",
+        )
     )
 
 
@@ -211,7 +222,10 @@ def _for_host(spelling: str, value: str) -> Sequence[str]:
 def _check_option(option: str) -> None:
     if re.fullmatch(_LINK_TIME, option):
         raise JitLoadError(
-            f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include the code instead"
+            Words(
+                Argument("extra_cuda_cflags", is_name=True),
+                f" has {option!r}: jitload does not link device code; #include the code instead",
+            )
         )
 
 
@@ -237,6 +251,12 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
             result.append("-ffp-contract=off")
         elif not re.fullmatch(_FOR_GPU_ONLY, text):
             raise JitLoadError(
-                f"extra_cuda_cflags has {text!r}, which has no meaning on the CPU; options for g++ go in extra_cflags"
+                Words(
+                    *(
+                        Argument("extra_cuda_cflags", is_name=True),
+                        f" has {text!r}, which has no meaning on the CPU; ",
+                    ),
+                    *("options for g++ go in ", Argument("extra_cflags", is_name=True)),
+                )
             )
     return tuple(result)

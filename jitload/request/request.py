@@ -33,6 +33,7 @@ from jitload.request.sources import Sources
 from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -289,7 +290,10 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         raise JitLoadError(f"the source of {call.name!r} is empty")
     if not call.sources.cubins:
         raise JitLoadError(
-            f"module {call.name!r} has no source: pass cuda_sources= or cpp_sources=, or files as sources="
+            Words(
+                f"module {call.name!r} has no source: ",
+                Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
+            )
         )
     _check_has_no_source_arguments(call)
     functions = _kernels(call._replace(exports=read_functions(call.functions)))
@@ -321,7 +325,7 @@ def _check_has_no_source_arguments(call: Call) -> None:
         "extra_include_paths": options.include_dirs,
     }
     if name := next((name for name, value in values.items() if value), None):
-        raise JitLoadError(f"{name}= is for sources, but cubins are compiled already")
+        raise JitLoadError(Words(Argument(name), " is for sources, but cubins are compiled already"))
 
 
 def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
@@ -426,9 +430,11 @@ def _check_is_no_program(call: Call, host: HostSource) -> None:
 
         if has_main((text,)):
             raise JitLoadError(
-                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
-                "leave kind= and C++ sources out; to call functions of the host code, name them, functions=['run']; "
-                "to run the program: jitload run"
+                Words(
+                    f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
+                    "leave kind= and C++ sources out; to call functions of the host code, name them, ",
+                    *(Argument("functions", "run", python="functions=['run']"), "; to run the program: jitload run"),
+                )
             )
 
 
@@ -448,7 +454,10 @@ def _check_embeddable(request: Request) -> None:
 def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
     """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers if `archs` has no `cpu`."""
     if instrumentation and has_host_code:
-        raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
+        options = Argument("extra_cflags", is_name=True)
+        subject = (Argument("sanitize"), " and ", Argument("debug"))
+        raise JitLoadError(Words(*subject, " are for kernels; for C++ of your own pass options in ", options))
     if instrumentation.sanitizers and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
-        raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
+        problem = f" is for kernels on the CPU, but the architecture is {target}: pass "
+        raise JitLoadError(Words(Argument("sanitize"), problem, Argument("arch", "cpu")))

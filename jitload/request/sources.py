@@ -20,6 +20,7 @@ from jitload.request.arguments import (
     read_texts,
 )
 from jitload.request.cubins import CubinLike
+from jitload.words import Argument, Words
 
 CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
@@ -102,8 +103,11 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
         elif suffix not in SUFFIXES:
             contents = ", ".join(f"{content} ({', '.join(suffixes)})" for content, suffixes in _CONTENTS.items())
             raise JitLoadError(
-                f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those of "
-                f"{contents}: rename the file, or pass its text to load_inline()."
+                Words(
+                    f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
+                    f"of {contents}: rename the file",
+                    *(Argument("inline", python=", or pass its text to load_inline()"), "."),
+                )
             )
         else:
             pieces = cuda if suffix in CUDA_SUFFIXES else host

@@ -19,6 +19,7 @@ from jitload.request.tma import DTYPES
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
+from jitload.words import Argument, Words
 
 _MAX_LENGTH = 120
 
@@ -187,7 +188,7 @@ def _find_kernel(name: str, launch: Launch, compiled: CompiledSource, by_name: M
         raise LaunchSpecError(
             f"{templates[name]!r} is a template that is not instantiated",
             kernel=name,
-            hint=f"Choose an instantiation: {_instantiation(name, templates[name])}",
+            hint=Words("Choose an instantiation: ", instantiation(name, templates[name])),
         )
     if overloads := [k for k in compiled.cubin.kernels if re.split("[<(]", k.name)[0].rpartition("::")[2] == name]:
         types = ", ".join(p.type for p in overloads[0].parameters)
@@ -203,10 +204,10 @@ def _find_kernel(name: str, launch: Launch, compiled: CompiledSource, by_name: M
     raise LaunchSpecError(f"there is no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {kernels}")
 
 
-def _instantiation(name: str, template: str) -> str:
-    """Return how an instantiation of a template is exported."""
-    argument = f'functions={{"{name}": Launch(kernel="{template}<…>")}}'
-    return f"{argument}, or in the source, template __global__ void {template}<float>(…);"
+def instantiation(name: str, template: str) -> Argument:
+    """Return the argument that exports an instantiation of a template."""
+    python = f'functions={{"{name}": Launch(kernel="{template}<…>")}}'
+    return Argument("instantiation", (name, template), python=python)
 
 
 def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
@@ -214,7 +215,7 @@ def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
     if not templates:
         return LaunchSpecError("the source has no kernel", field="functions", hint="Write a __global__ function.")
     names = ", ".join(templates)
-    hint = f"Instantiate one of the templates ({names}): {_instantiation('f', templates[0])}"
+    hint = Words(f"Instantiate one of the templates ({names}): ", instantiation("f", templates[0]))
     return LaunchSpecError("the source has no kernel but templates", field="functions", hint=hint)
 
 
