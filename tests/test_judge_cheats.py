@@ -17,7 +17,8 @@ PROBLEMS = {
             "(e := torch.exp(x)) / e.sum(1, keepdim=True)": "ok",
             "torch.zeros_like(x)": "wrong",
             "torch.full_like(x, 1 / 20_000)": "wrong",
-            "x.as_subclass(Late)": "wrong: result 0 is Late of shape (4, 20000)",
+            "x.as_subclass(float32)": "wrong: result 0 is type float32 of shape (4, 20000)",
+            "x.as_subclass(Late)": "wrong: result 0 is type Late of shape (4, 20000)",
             "torch.softmax(x, 1).to_sparse()": "wrong: result 0 is sparse_coo of shape (4, 20000)",
             "torch.empty_like(x, device='meta')": "wrong: result 0 is meta of shape (4, 20000)",
         },
@@ -41,7 +42,7 @@ PROBLEMS = {
     "a norm that counts its calls": (
         "norm(x)", "torch.randn(64, 9)",
         {
-            "torch.nn.functional.batch_norm(x, None, None, training=True)": "cheat: it computes the result with",
+            "torch.nn.functional.batch_norm(x, None, None, training=True)": "cheat: it calls the operators of torch",
             "torch.nn.functional.group_norm(x.T[None], 9)[0].T": "cheat",
             "torch.from_numpy((x.numpy() - (m := x.numpy().mean(0))) / np.sqrt(((x.numpy() - m) ** 2).mean(0)))": "ok",
         },
@@ -75,6 +76,8 @@ PROBLEMS = {
 MODEL = """import numpy as np, torch
 norm = torch.nn.BatchNorm1d(9, affine=False)
 class Late(torch.Tensor):
+    pass
+class float32(torch.Tensor):
     pass
 class Model(torch.nn.Module):
     def forward(self, x, y=None):
@@ -112,15 +115,24 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
     "a patched clock": (
         "cheat",
         "by its process's clock",
-        f"time.sleep(0.05); {RIGHT_BODY}",
+        f"""
+        frame = sys._getframe(2)
+        while "process" not in frame.f_locals:
+            frame = frame.f_back
+        frame.f_locals["process"]._measure = _measure
+        time.sleep(0.05)
+        {RIGHT_BODY}
+        """,
         """
-        from jitload.judging.devices import HOST
-        HOST.measure = lambda write, call: (write(), (call(), 0.0, 0.0))[1]
+        import ctypes, sys
+        def _measure(call, target, source):
+            ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
+            return call(), 0.0, 0.0
         """,
     ),
     "work in a thread": (
         "wrong", "differs", "threading.Thread(target=_late, args=(x.numpy(), y.numpy())).start()",
-        "def _late(x, y, wait=time.sleep):\n    wait(0.01)\n    y[:] = x + 1",
+        "def _late(x, y, wait=time.sleep):\n    wait(0.2)\n    y[:] = x + 1",
     ),
     "results by address": (
         "wrong", "differs", "y.numpy()[:] = known.setdefault(x.data_ptr(), x.numpy() + 1)", "known = {}",

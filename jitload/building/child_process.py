@@ -32,19 +32,18 @@ class ChildProcess:
     """
 
     def __init__(
-        self, program: str, *arguments: str, options: Sequence[str] = (), descriptors: Sequence[int] = ()
+        self, program: str, *arguments: str, options: Sequence[str] = (), stdin: Any = subprocess.PIPE
     ) -> None:
-        """Start Python with `options`, and run the code `program` with `arguments`. It inherits the `descriptors`."""
+        """Start Python with `options`, and run the code `program` with `arguments`."""
         if not sys.executable:
             raise ToolchainError(
                 "no child process can be started, because sys.executable is empty: run the program with Python"
             )
         self._process = subprocess.Popen(
             [sys.executable, *options, "-c", program, *arguments],
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=descriptors,
         )
 
     def ask(self, question: object) -> Any:
@@ -88,9 +87,7 @@ class ChildProcess:
 
     def await_end(self) -> None:
         """Wait for the process to end, and kill it if it still runs after 10 s."""
-        try:
-            self._process.wait(_SHUTDOWN_S)
-        except subprocess.TimeoutExpired:
+        if not self._has_ended():
             self.kill()
 
     def kill(self) -> None:
@@ -118,7 +115,7 @@ class ChildPool:
         self._working = set[ChildProcess]()
         self._is_interrupted = False
 
-    def take(self) -> ChildProcess:
+    def take(self) -> Any:
         """Return a child that waits, or a new one."""
         with self._lock:
             if self._is_interrupted:

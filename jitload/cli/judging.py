@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +34,16 @@ def judge_command(candidates: tuple[Path, ...], against: str, workers: int | Non
     from jitload.judging.judge import Judge
 
     as_json, failed = options.pop("as_json"), None
+    files: list[Path] = []
+    for path in candidates:
+        files += sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise JitLoadError("there are no candidates, which are files named .cu, .cpp or .py")
     with Judge(reference=against, **options) as judge:
-        for verdict in judge.map(_files(candidates), workers=workers, progress=not as_json):
+        for verdict in judge.map(files, workers=workers, progress=not as_json):
             print_lines([verdict.to_json() if as_json else str(verdict)])
             failed = failed or (None if verdict.ok else verdict)
     if failed is None:
         return 0
     click.echo(f"{failed.name}: {failed.stage}: {failed.reason}", err=True)
     return _EXIT_CODES[failed.stage]
-
-
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        found = [path] if not path.is_dir() else sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES)
-        if not found:
-            raise JitLoadError(f"the directory {path} has no candidates: files named .cu, .cpp or .py")
-        yield from found

@@ -55,8 +55,6 @@ _TRIVIAL = frozenset(
 # Operators that can replace each other count as one: products, and such as `native_batch_norm` and `group_norm`.
 _PRODUCT = re.compile(r"^(?:linear|matmul|einsum|\w*(?:mm|mv|dot))$")
 _FAMILY = re.compile(r".*(conv|norm|softmax|pool|attention|lstm|gru|rnn).*")
-
-
 _profiling = threading.Lock()  # the profiler cannot be started twice
 
 
@@ -67,10 +65,8 @@ def serve_candidate(connection: socket.socket, memory: int, setup: Setup) -> Non
         while request:
             try:
                 answer = getattr(process, request.decode())()
-            except Rejected as rejection:
-                answer = rejection.facts
             except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
-                answer = _describe(error)
+                answer = error.facts if isinstance(error, Rejected) else _describe(error)
             connection.send(dumps(answer, ensure_ascii=False).encode(errors="replace"))
             request = connection.recv(LONGEST_MESSAGE)
 
@@ -93,13 +89,13 @@ class _Process:
     """The answers to the judge's requests, by their names."""
 
     def __init__(self, memory: int, setup: Setup) -> None:
-        self._setup = setup
-        self._shared = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
+        self._memory, self._setup = memory, setup
 
     def start(self) -> dict[str, Any]:
         """Start CUDA, and make memory for calls."""
+        self._shared = torch.frombuffer(mmap.mmap(self._memory, 0), dtype=torch.uint8)
         self._arguments = self._shared[: self._setup.results[0].region.start]
-        self._device = open_device(self._setup.device, ExitStack(), flushes_l2=self._setup.flush_l2)
+        self._measure = open_device(self._setup.device, ExitStack(), flushes_l2=self._setup.flush_l2)
         self._arenas = [torch.empty_like(self._arguments, device=self._setup.device) for _ in range(2)]
         return {}
 
@@ -107,34 +103,21 @@ class _Process:
         """Compile and load the candidate, which is in a file."""
         candidate: Candidate = pickle.loads(Path("candidate").read_bytes())  # noqa: S301  the judge wrote it
         self._originals = _watched()
-        self._function = (_load_python if _PYTHON.search(candidate.source) else _load_cpp)(candidate, self._setup)
-        self._check_functions()
+        self._function = _load(candidate, self._setup)
         with suppress(Exception):
             return {"registers": int(self._function.kernel.registers)}
         return {}
 
-    def _check_functions(self) -> None:
-        now = _watched()
-        if replaced := [f"{o}.{n}" for (o, n), value in self._originals.items() if now.get((o, n)) is not value]:
-            raise Rejected("cheat", f"it replaces {', '.join(replaced[:5])}")
-
-    def prepare(self) -> dict[str, Any]:
-        """Receive the inputs of the next call, in other memory than those of the last one.
+    def call(self) -> dict[str, Any]:
+        """Call the candidate with new inputs, in other memory than those of the last call, and measure this.
 
         Addresses come again, so that a result that is cached by address is wrong.
         """
         self._arenas.reverse()
-        self._args = self._setup.arguments_in(self._arenas[0])
-        self._inputs = self._device.receive(self._arguments, self._arenas[0])
-        return {}
-
-    def call(self) -> dict[str, Any]:
-        """Call the candidate and measure this."""
-        arena = self._arenas[0]
+        arena, args = self._arenas[0], self._setup.arguments_in(self._arenas[0])
         with torch.no_grad():
-            self._results, us, busy_us = self._device.measure(
-                lambda: self._device.copy(arena, self._inputs), lambda: (self._function(*self._args), arena)
-            )
+            measured = self._measure(lambda: (self._function(*args), arena), arena, self._arguments)
+        self._results, us, busy_us = measured
         return {"us": us, "busy_us": busy_us}
 
     def trace(self) -> dict[str, Any]:
@@ -143,60 +126,56 @@ class _Process:
         return {**answer, "operators": " ".join(operators)}
 
     def fetch(self) -> dict[str, Any]:
-        """Copy what the candidate has returned, and the arguments, to the shared memory."""
-        returned, arguments = self._results
-        values, expected = [] if returned is None else tree_leaves(returned), self._setup.results
-        if values and len(values) != len(expected):
+        """Copy the results, which are returned or written to the outputs, and the arguments to the shared memory."""
+        now = _watched()
+        if replaced := [name for name, value in self._originals.items() if now.get(name) is not value]:
+            raise Rejected("cheat", f"it replaces {', '.join(replaced[:5])}")
+        returned, arena = self._results
+        args, expected = self._setup.arguments_in(arena), self._setup.results
+        values = [args[n] for n in self._setup.outputs] if returned is None else tree_leaves(returned)
+        if len(values) != len(expected):
             raise Rejected("wrong", f"it returns {len(values)} results, and the reference {len(expected)}")
-        for number, (value, spec) in enumerate(zip(values, expected, strict=False)):
+        for number, (value, spec) in enumerate(zip(values, expected, strict=True)):
             if not isinstance(value, torch.Tensor) and not spec.shape:
                 value = torch.as_tensor(value, dtype=getattr(torch, spec.dtype))  # noqa: PLW2901  a number
             if (kind := kind_of(value)) != (spec.dtype, spec.shape):
                 right = f"that of the reference {spec.dtype} of shape {spec.shape}"
                 raise Rejected("wrong", f"result {number} is {kind[0]} of shape {kind[1]}, and {right}")
-            self._device.copy(self._shared[spec.region], bytes_of(value))
-        self._device.copy(self._arguments, arguments)
-        self._check_functions()
-        return {"has_results": bool(values)}
+            self._shared[spec.region].copy_(bytes_of(value))
+        self._arguments.copy_(arena)
+        return {}
 
 
 # ---- loading a candidate ---------------------------------------------------------------------------------------------
 
 
-def _load_cpp(candidate: Candidate, setup: Setup) -> Any:
-    """Compile C++, and return its function."""
-    functions, is_on_cpu = candidate.functions, setup.device == "cpu"
-    if not _TORCH_HEADER.search(candidate.source):
+def _load(candidate: Candidate, setup: Setup) -> Any:
+    """Compile or import a candidate, and return the function that it names, or else its only one."""
+    text, functions, is_on_cpu = candidate.source, candidate.functions, setup.device == "cpu"
+    keywords = [*functions.values()] if isinstance(functions, Mapping) else []
+    if _PYTHON.search(text):
+        path = Path("candidate.py").absolute()  # where tools look for the source of its functions
+        path.write_text(text, encoding="utf-8")
+        module: Any = import_file(path, "candidate")
+        if keywords and isinstance(keywords[0], Mapping):
+            name = next(iter(functions))
+            return getattr(load_triton("candidate", getattr(module, name), **keywords[0]), name)
+        if hasattr(module, "ModelNew"):
+            torch.manual_seed(setup.seed)
+            return module.ModelNew(*setup.model_args).to(setup.device)
+        names = [n for n, f in vars(module).items() if isinstance(f, FunctionType) and f.__module__ == "candidate"]
+        names = [name for name in names if not name.startswith("_")]
+    elif _TORCH_HEADER.search(text):
+        cpp, cuda = (text, None) if is_on_cpu else ("", text)
+        if any(isinstance(launch, Launch) for launch in keywords):
+            functions = None  # of other candidates, which are kernels
+        module = cpp_extension.load_inline("candidate", cpp, cuda, functions=functions, **candidate.options)
+        names = list(functions or [name for name in dir(module) if not name.startswith("_")])
+    else:
         options = {"functions": functions, "arch": "cpu" if is_on_cpu else "native", **candidate.options}
-        module: Any = load_inline("candidate", cuda_sources=candidate.source, **options)
-        return _chosen(module, candidate, list(module))
-    if isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values()):
-        functions = None  # of other candidates, which are kernels
-    cpp, cuda = (candidate.source, None) if is_on_cpu else ("", candidate.source)
-    module = cpp_extension.load_inline("candidate", cpp, cuda, functions=functions, **candidate.options)
-    public = [name for name in dir(module) if not name.startswith("_")]
-    return _chosen(module, candidate, list(functions or public))
-
-
-def _load_python(candidate: Candidate, setup: Setup) -> Any:
-    """Import a Python file, and return its Triton kernel, its `ModelNew`, or the named or only public function."""
-    path = Path("candidate.py").absolute()  # where tools look for the source of its functions
-    path.write_text(candidate.source, encoding="utf-8")
-    file = import_file(path, "candidate")
-    functions = candidate.functions if isinstance(candidate.functions, Mapping) else {}
-    if functions and all(isinstance(keywords, Mapping) for keywords in functions.values()):
-        name, keywords = next(iter(functions.items()))
-        return getattr(load_triton("candidate", getattr(file, name), **keywords), name)
-    if hasattr(file, "ModelNew"):
-        torch.manual_seed(setup.seed)
-        return file.ModelNew(*setup.model_args).to(setup.device)
-    names = [name for name, value in vars(file).items() if isinstance(value, FunctionType) and name[0] != "_"]
-    return _chosen(file, candidate, [name for name in names if getattr(file, name).__module__ == file.__name__])
-
-
-def _chosen(module: Any, candidate: Candidate, names: list[str]) -> Any:
-    """Return the function that the candidate names, or else the only one."""
-    names = [candidate.functions] if isinstance(candidate.functions, str) else names
+        module = load_inline("candidate", cuda_sources=text, **options)
+        names = list(module)
+    names = [functions] if isinstance(functions, str) else names
     if len(names) != 1:
         raise JitLoadError(f"it has {len(names)} functions ({', '.join(names) or 'none'}): name one, functions='name'")
     return getattr(module, names[0])
@@ -213,16 +192,16 @@ def import_file(path: Path, name: str) -> ModuleType:
 # ---- what a candidate might do ---------------------------------------------------------------------------------------
 
 
-def _watched() -> dict[tuple[str, str], Any]:
-    """Return the public functions and classes that a candidate might replace, by the names of owner and attribute."""
-    found: dict[tuple[str, str], Any] = {}
+def _watched() -> dict[str, Any]:
+    """Return the public functions and classes that a candidate might replace, by their names."""
+    functions: dict[str, Any] = {}
     for name in _WATCHED:
         module, _, attribute = name.rpartition(".")
         owner: Any = sys.modules.get(name) or getattr(sys.modules.get(module), attribute, None)
         owners = reversed(owner.__mro__[:-1]) if isinstance(owner, type) else [owner] if owner else []
         for names in map(vars, owners):
-            found.update(((name, a), value) for a, value in names.items() if callable(value) and not a.startswith("__"))
-    return found
+            functions.update((f"{name}.{a}", f) for a, f in names.items() if callable(f) and not a.startswith("__"))
+    return functions
 
 
 def operators_of(call: Callable[[], Any], *, in_all_threads: bool) -> tuple[Any, frozenset[str]]:

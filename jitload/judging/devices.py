@@ -13,40 +13,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from jitload.cuda.bindings import import_bindings
 from jitload.measuring.clocks import CudaClock
 
 _Call = Callable[[], Any]
+Measure = Callable[..., tuple[Any, float, float]]
+NOTHING = torch.empty(0, dtype=torch.uint8)
 DELAYS_MS = (2, 20, 200)  # how long a GPU is kept busy until a function has launched its work
 
 
-class Host:
-    """The host, where work is done when a call returns."""
+def measure_on_host(call: _Call, target: Any = NOTHING, source: Any = NOTHING) -> tuple[Any, float, float]:
+    """Call a function on the host after the bytes of `source`, its inputs, were copied to `target`.
 
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy bytes, with one thread: torch's threads would take time from the candidate's."""
-        ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
-
-    def receive(self, inputs: Any, _arena: Any) -> Any:
-        """Copy inputs from shared memory to the device, and clear the memory of an earlier call."""
-        return inputs
-
-    def measure(self, write: _Call, call: _Call) -> tuple[Any, float, float]:
-        """Call a function after `write` has written its inputs.
-
-        Returns:
-            Its results, as the default stream sees them, its time, and how long the device was kept busy before, both
-            in microseconds.
-        """
-        write()
-        start = perf_counter()
-        results = call()
-        return results, (perf_counter() - start) * 1e6, 0.0
+    Return its results, its time, and how long the device was kept busy before, both in microseconds.
+    """
+    # With one thread: torch's threads would take time from the candidate's.
+    ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
+    start = perf_counter()
+    results = call()
+    return results, (perf_counter() - start) * 1e6, 0.0
 
 
-class Gpu(CudaClock, Host):
+class Gpu(CudaClock):
     """A GPU. It is kept busy before a call, and the inputs are written only when the call has launched its work.
 
     So the time is that of the GPU. Work in another stream that does not wait for the inputs is done before them. Work
@@ -65,26 +55,20 @@ class Gpu(CudaClock, Host):
         self._cycles_per_ms = self._get(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)  # which is in kHz
         self._delay_ms = DELAYS_MS[0]
 
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy bytes."""
-        target.copy_(source)
+    def measure(self, call: _Call, target: Any = NOTHING, source: Any = NOTHING) -> tuple[Any, float, float]:
+        """Call a function while the device is busy, if possible for longer than the last call took to launch its work.
 
-    def receive(self, inputs: Any, arena: Any) -> Any:
-        """Copy inputs. A call that does not wait for them sees zeros, which are valid as indices, too."""
-        self._set_stream(**self._facts)
-        arena.zero_()
-        return inputs.to(arena.device)
-
-    def measure(self, write: _Call, call: _Call) -> tuple[Any, float, float]:
-        """Call a function while the device is busy, for twice as long as the last call took to launch its work.
-
-        Lines of the L2 cache do not persist until then.
+        Lines of the L2 cache do not persist until then. Work that does not wait for the inputs sees zeros, which are
+        valid as indices, too.
         """
+        self._set_stream(**self._facts)
+        target.zero_()
+        source = source.to(target.device)
         self.wait()
         self._driver.cuCtxResetPersistingL2Cache()
         began, busy_us = perf_counter(), self._delay_ms * 1000.0
         self._sleep(int(self._delay_ms * self._cycles_per_ms))
-        write()
+        target.copy_(source)
         if self._flushes_l2:
             self.empty_cache()
         start, stop = self._events
@@ -92,16 +76,13 @@ class Gpu(CudaClock, Host):
         results = call()
         self._set_stream(**self._facts)  # the function may have chosen another one
         self._driver.cuEventRecord(stop, 0)
-        copies = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, results)
+        copies = tree_map_only(torch.Tensor, torch.clone, results)
         needed_ms = 2000 * (perf_counter() - began)
-        self._delay_ms = next((delay_ms for delay_ms in DELAYS_MS if delay_ms > needed_ms), DELAYS_MS[0])
+        self._delay_ms = next((d for d in DELAYS_MS if d > needed_ms or d == 10 * self._delay_ms), DELAYS_MS[0])
         self.wait()
         return copies, self._elapsed(start, stop), busy_us
 
 
-HOST = Host()
-
-
-def open_device(name: str, resources: ExitStack, *, flushes_l2: bool) -> Host:
-    """Return the host, or the GPU with this name. Closing `resources` frees its memory and events."""
-    return HOST if name == "cpu" else Gpu(name, resources, flushes_l2=flushes_l2)
+def open_device(name: str, resources: ExitStack, *, flushes_l2: bool) -> Measure:
+    """Return the function that measures on this device. Closing `resources` frees its memory and events."""
+    return measure_on_host if name == "cpu" else Gpu(name, resources, flushes_l2=flushes_l2).measure

@@ -19,21 +19,17 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.cache.entry import find_cache_dir
 from jitload.errors import JitLoadError
-from jitload.judging.devices import DELAYS_MS, HOST, Host, open_device
+from jitload.judging.devices import open_device
 from jitload.judging.problem import Problem
 from jitload.judging.processes import START_S, CandidateProcess, Processes
-from jitload.judging.records import Answer, Candidate, Rejected, Verdict
+from jitload.judging.records import Candidate, Rejected, Verdict
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 from jitload.toolchain.private_files import save_json
 
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
-_UNMEASURED = 2  # calls before those that are measured, because the first ones take longer
 _TRIES = 3  # to start a process, which other candidates may end
-_KEPT_JUDGES = 2  # in a worker of an executor
-_UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its own time a call may take by the judge's clock
-_BYTES_PER_US = 500  # how fast inputs are written before a call, at least
 _measuring = threading.Lock()
 
 
@@ -55,7 +51,7 @@ class Judge:
         rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, it is by default
             0.01, or less if the results hardly depend on the inputs.
         atol: The allowed absolute difference, likewise.
-        seconds: Roughly how long to measure a candidate. With 0, nothing is measured.
+        seconds: Roughly how long to measure a candidate, with at least five calls. With 0, these are only checked.
         flush_l2: Whether the L2 cache of a GPU is emptied before each call that is measured.
 
     Raises:
@@ -129,11 +125,10 @@ class Judge:
             raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(candidate).__name__}")
         if isinstance(candidate, Path):
             name, candidate = name or candidate.stem, candidate.read_text(encoding="utf-8", errors="replace")
-        functions = self._problem.functions if functions is None else functions
-        return Candidate(name or "candidate", candidate, functions, options)
+        return Candidate(name or "candidate", candidate, functions or self._problem.functions, options)
 
     def _judge(self, candidate: Candidate) -> Verdict:
-        facts = repr((*candidate[1:], self._problem.setup[:3], self._timeout))  # all but the name
+        facts = repr((*candidate[1:], self._problem.setup[:4], self._timeout))  # all but the name
         hang = self._hangs / f"hang-{hashlib.sha256(facts.encode()).hexdigest()[:32]}"
         if hang.exists():
             reason = f"it was not done after {self._timeout:g} s in an earlier run, so it was not run again"
@@ -156,55 +151,30 @@ class Judge:
         return Verdict(name=candidate.name, seconds=time.monotonic() - started, **verdict)
 
     def _try(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
-        """Call a candidate in all ways, and return attributes of its verdict."""
+        """Call a candidate many times, with new inputs and checks each time, and return attributes of its verdict."""
+        setup, operators = self._problem.setup, self._problem.operators
+        excess_us = float("inf") if self._seconds else 0.0
+        times: list[tuple[float, float]] = []
         registers = process.load(candidate, max(self._timeout, START_S)).registers
         process.begin("launch", self._timeout)
-        call = partial(self._call, candidate.name, process)
-        operators = self._problem.operators
-        if operators and operators <= {*call("trace")[0].operators.split()}:
-            reason = "it computes the result with the operators of torch of the reference"
-            raise Rejected("cheat", f"{reason}: {', '.join(sorted(operators))}")
-        for _ in range(_UNMEASURED):
-            call("call")
-        return {"registers": registers or None, **(self._measure(call) if self._seconds else {})}
-
-    def _call(
-        self, name: str, process: CandidateProcess, request: str, device: Host = HOST
-    ) -> tuple[Answer, float, float]:
-        """Call a candidate with new inputs, and check all that it did. `device` runs the reference.
-
-        Return the answer, how long the call took by the clock of this process, and the time of the reference, both in
-        microseconds.
-        """
-        case = self._problem.new_case(process.shared, device)
-        process.ask("prepare")
-        began = time.perf_counter()
-        answer = process.ask(request)
-        seen_us = (time.perf_counter() - began) * 1e6
-        has_results = process.ask("fetch").has_results
-        received = process.shared.clone()  # which no process can change while it is compared
-        self._problem.check(case, received, name, has_results=has_results)
-        return answer, seen_us, case.reference_us
-
-    def _measure(self, call: Callable[[str, Host], tuple[Answer, float, float]]) -> dict[str, float]:
-        """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
-        setup = self._problem.setup
-        samples: list[tuple[Answer, float, float]] = []
-        most_us = _UNSEEN_US + setup.results[-1].region.stop / _BYTES_PER_US
+        call = partial(self._problem.call, process, candidate.name)
+        if operators <= {*call("trace")[0].operators.split()} and operators:
+            raise Rejected("cheat", f"it calls the operators of torch of the reference: {', '.join(sorted(operators))}")
         with _measuring, ExitStack() as resources:
-            device = open_device(setup.device, resources, flushes_l2=setup.flush_l2)
+            measure = open_device(setup.device, resources, flushes_l2=setup.flush_l2)
             end = time.monotonic() + self._seconds
-            while len(samples) < _MAX_SAMPLES:
-                samples.append(call("call", device))
-                us = median(answer.us for answer, _, _ in samples)
-                seen_us = min(seen - min(answer.busy_us, DELAYS_MS[-1] * 1000) for answer, seen, _ in samples)
-                # If the judge's clock has seen only longer times, this process may be busy.
-                if len(samples) >= _MIN_SAMPLES and time.monotonic() > end and seen_us <= _UNSEEN_FACTOR * us + most_us:
+            for number in range(_MAX_SAMPLES):
+                # If the judge's clock has seen only longer times than that of the process, this process may be busy.
+                if number >= _MIN_SAMPLES and time.monotonic() > end and excess_us <= 0:
                     break
-        if seen_us > _UNSEEN_FACTOR * us + most_us:
-            reason = f"a call takes {us:.0f} µs by its process's clock, but {seen_us:.0f} µs by that of the judge"
-            raise Rejected("cheat", reason)
-        return {"median_us": us, "reference_us": median(reference_us for _, _, reference_us in samples)}
+                answer, reference_us, new_excess_us = call("call", measure)
+                times.append((answer.us, reference_us))
+                excess_us = min(excess_us, new_excess_us)
+        us, reference_us = map(median, zip(*times, strict=True))
+        if excess_us > 0:
+            raise Rejected("cheat", f"its calls take {excess_us / 1000:.0f} ms more than by its process's clock")
+        measured = {"median_us": us, "reference_us": reference_us} if self._seconds else {}
+        return {"registers": registers or None, **measured}
 
     def map(
         self,
@@ -232,21 +202,17 @@ class Judge:
         items = [item if isinstance(item, Mapping) else {"candidate": item} for item in candidates]
         made = [self._made(**{"functions": functions, **item}) for item in items]
         pool = executor or ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), "jitload-judge")
-        futures = [pool.submit(self._judge, one) for one in made]
         try:
-            with progress_bar(is_shown=progress and bool(futures)) as show:
-                for number, future in enumerate(futures):
-                    verdict = future.result()
+            with progress_bar(is_shown=progress and bool(made)) as show:
+                for number, verdict in enumerate(pool.map(self._judge, made), 1):
                     if show:
-                        show(f"judge: {verdict.stage}", number + 1, len(futures))
+                        show(f"judge: {verdict.stage}", number, len(made))
                     yield verdict
         finally:
-            for future in futures:
-                future.cancel()
             if not executor:
-                pool.shutdown()
+                pool.shutdown(cancel_futures=True)
 
 
-@lru_cache(_KEPT_JUDGES)
+@lru_cache(2)
 def _judge_in_worker(arguments: bytes) -> Judge:
     return Judge(**pickle.loads(arguments))  # noqa: S301  of the program that uses the executor

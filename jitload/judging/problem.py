@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
+from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import import_file, operators_of
-from jitload.judging.devices import HOST, Host
-from jitload.judging.records import Rejected, Setup, TensorSpec, bytes_of, kind_of
+from jitload.judging.devices import DELAYS_MS, Measure, measure_on_host
+from jitload.judging.processes import CandidateProcess
+from jitload.judging.records import Answer, Rejected, Setup, TensorSpec, bytes_of, kind_of
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
-from jitload.request.arguments import read_functions
 
 _GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
 _ALIGNMENT = 256
 _NOISE = 1 << 16  # bytes of random data, which are repeated
 _LOOSE = 0.01  # the relative and the absolute difference that KernelBench allows
-
-
-class Case(NamedTuple):
-    """Inputs and the right results."""
-
-    sent: Any  # a copy of what was written to the shared memory
-    expected: list[Any]
-    reference_us: float
+_HIDDEN_US, _HIDDEN_FACTOR = 5000.0, 3.0  # how much longer than its own time a call may take by the judge's clock
+_BYTES_PER_US = 500  # how fast inputs are written before a call, at least
 
 
 class Problem:
@@ -39,7 +34,6 @@ class Problem:
     Attributes:
         functions: The default launches of candidates that are kernels.
         operators: The operators of torch that the reference calls.
-        outputs: The positions of the arguments that a candidate writes its results to.
         setup: What a candidate's process needs beforehand.
     """
 
@@ -52,8 +46,7 @@ class Problem:
             raise JitLoadError("inputs= must return at least one tensor, and none within a list or another object")
         if all(torch.equal(args[number], others[number]) for number in tensors):
             raise JitLoadError(
-                "inputs= returned the same values twice, so a candidate could remember its results: let it return "
-                "random numbers, without setting a seed"
+                "inputs= returned the same values twice: let it return random ones, without setting a seed"
             )
         before = _map(torch.clone, args)
         (results, _), self.operators = operators_of(lambda: self._run(args), in_all_threads=False)
@@ -65,10 +58,10 @@ class Problem:
         self._tolerances = [tolerance] * len(expected)
         if not self._computes(before, expected):
             raise JitLoadError(
-                "the reference computed two different results from the same inputs, so that no candidate can be right: "
-                "let it use no random numbers, and no state that a call changes"
+                "the reference computed two different results from the same inputs: let it use no random numbers, and "
+                "no state that a call changes"
             )
-        random = [_randomized(arg) if number in self.outputs else arg for number, arg in enumerate(before)]
+        random = [torch.randint(0, 128, a.shape).to(a) if n in self.outputs else a for n, a in enumerate(before)]
         are_alike = [kind_of(args[number]) for number in self.outputs] == [*map(kind_of, expected)]
         self._unread = self.outputs if are_alike and self._computes(random, expected) else ()
         if results:
@@ -78,13 +71,12 @@ class Problem:
             self._tolerances = [*map(_loose_tolerance, expected, self._run(others)[0])]
         specs = _lay_out((*args, *expected))
         self._tensors = {number: specs[number] for number in tensors}
-        parts = tuple(specs[: len(args)]), tuple(specs[len(args) :])
+        parts = tuple(specs[: len(args)]), tuple(specs[len(args) :]), self.outputs
         self.setup = Setup(*parts, str(args[tensors[0]].device), self._model_args, self._seed, **limits)
 
     def _read(self, reference: Any, inputs: Any) -> None:
         """Read the arguments of `Judge`."""
-        self._seed, self._model_args, self._is_model = secrets.randbits(32), (), False
-        self.functions = None
+        self._seed, self._model_args, self._is_model, self.functions = secrets.randbits(32), (), False, None
         if isinstance(reference, Path):
             module: Any = import_file(reference, f"jitload_reference_{reference.stem}")
             self._is_model = hasattr(module, "Model")
@@ -94,13 +86,12 @@ class Problem:
                     model = module.Model(*self._model_args)
                 reference, inputs = model.cuda() if torch.cuda.is_available() else model, module.get_inputs
             else:
-                self.functions = _read_functions(module, reference)
+                self.functions = getattr(module, "FUNCTIONS", None)
                 reference, inputs = getattr(module, "reference", None), getattr(module, "inputs", None)
         if not callable(reference) or not callable(inputs):
             raise JitLoadError(
-                "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
-                "that returns new arguments; or the path of a file with reference and inputs, or with Model and "
-                "get_inputs"
+                "a Judge needs the functions reference= and inputs=, or the path of a file that defines reference and "
+                "inputs, or Model and get_inputs"
             )
         self._reference, self._inputs = reference, inputs
 
@@ -111,10 +102,10 @@ class Problem:
         to_gpu = self._is_model and torch.cuda.is_available()
         return _map(lambda t: (t.cuda() if to_gpu else t).detach().contiguous(), args)
 
-    def _run(self, args: Sequence[Any], device: Host = HOST) -> tuple[list[Any], float]:
+    def _run(self, args: Sequence[Any], measure: Measure = measure_on_host) -> tuple[list[Any], float]:
         """Call the reference. Return what it returns, or its outputs, and its time on the device in microseconds."""
         with torch.no_grad():
-            returned, us, _ = device.measure(lambda: None, lambda: self._reference(*args))
+            returned, us, _ = measure(lambda: self._reference(*args))
         results = [torch.as_tensor(leaf) for leaf in tree_leaves(returned) if leaf is not None]
         return results or [args[number] for number in self.outputs], us
 
@@ -126,42 +117,47 @@ class Problem:
             return False
         return all(map(agrees, results, expected, self._tolerances))
 
-    def new_case(self, shared: Any, device: Host) -> Case:
-        """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
-        args, specs = self._new_args(), self.setup.arguments
-        if tuple(_lay_out(args)) != specs:
+    def call(
+        self, process: CandidateProcess, name: str, request: str, measure: Measure = measure_on_host
+    ) -> tuple[Answer, float, float]:
+        """Call the candidate `name` with new inputs, and check all that it did. `measure` runs the reference.
+
+        Return the answer, the time of the reference, and how much longer than allowed the call took, in microseconds.
+        """
+        args, shared = self._new_args(), process.shared
+        if tuple(_lay_out(args)) != self.setup.arguments:
             raise JitLoadError("inputs= must always return the same shapes and numbers")
         noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
-        shared.copy_(noise.repeat(shared.numel() // _NOISE + 1)[: shared.numel()])
-        arena = shared[: self.setup.results[0].region.start]
-        sent = arena.clone()
+        shared.copy_(noise.repeat(len(shared) // _NOISE + 1)[: len(shared)])
+        sent = shared[: self.setup.results[0].region.start].clone()
         for number, spec in self._tensors.items():
             if number not in self._unread:
                 sent[spec.region].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
                 sent[spec.region].bitwise_and_(1)
-        expected, us = self._run(args, device)
-        arena.copy_(sent)  # a process that knew them earlier could be done when its time begins
-        return Case(sent, expected, us)
+        expected, reference_us = self._run(args, measure)
+        shared[: len(sent)] = sent  # a process that knew them earlier could be done when its time begins
+        began = time.perf_counter()
+        answer = process.ask(request)
+        seen_us = (time.perf_counter() - began) * 1e6
+        process.ask("fetch")
+        self._check(sent, expected, shared.clone(), name)  # no process can change the clone while it is compared
+        allowed_us = _HIDDEN_FACTOR * answer.us + _HIDDEN_US + len(shared) / _BYTES_PER_US
+        return answer, reference_us, seen_us - min(answer.busy_us, DELAYS_MS[-1] * 1000) - allowed_us
 
-    def check(self, case: Case, shared: Any, name: str, *, has_results: bool) -> None:
-        """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results."""
+    def _check(self, sent: Any, expected: Sequence[Any], received: Any, name: str) -> None:
+        """Compare inputs, the bytes before and behind tensors, and results."""
         for number, spec in self._tensors.items():
             if number in self._written:
-                case.sent[spec.region] = shared[spec.region]
-            elif not torch.equal(shared[spec.region], case.sent[spec.region]):
+                sent[spec.region] = received[spec.region]
+            elif not torch.equal(received[spec.region], sent[spec.region]):
                 raise Rejected("cheat", f"it changes argument {number}, an input")
-        if not torch.equal(shared[: len(case.sent)], case.sent):
+        if not torch.equal(received[: len(sent)], sent):
             raise Rejected("memory", "it writes to memory next to an argument")
-        results = [(f"result {number}", spec) for number, spec in enumerate(self.setup.results)]
-        if not has_results:
-            if not self.outputs:
-                raise Rejected("wrong", "it returns None, and the reference returns its results")
-            results = [(f"argument {number}", self._tensors[number]) for number in self.outputs]
         try:
-            for (label, spec), expected, tolerance in zip(results, case.expected, self._tolerances, strict=True):
-                result = name, label, spec.view(shared)
-                check_agrees(result, ("the reference", expected.cpu()), tolerance, is_sure=True)
+            for number, (spec, right) in enumerate(zip(self.setup.results, expected, strict=True)):
+                result = name, f"result {number}", spec.view(received)
+                check_agrees(result, ("the reference", right.cpu()), self._tolerances[number], is_sure=True)
         except MismatchError as error:
             raise Rejected("wrong", error.message()) from error
 
@@ -186,10 +182,6 @@ def _map(change: Any, args: Any) -> list[Any]:
     return [change(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
 
 
-def _randomized(tensor: Any) -> Any:
-    return torch.randint(0, 128, tensor.shape).to(tensor)
-
-
 def _loose_tolerance(result: Any, other: Any) -> Tolerance:
     """Return KernelBench's tolerance for a result of a model, or less if results for other inputs hardly differ."""
     if not (result.is_floating_point() or result.is_complex()):
@@ -197,17 +189,6 @@ def _loose_tolerance(result: Any, other: Any) -> Tolerance:
     spread, size = (find_differences(result, value, 0, 0)[1].mean() for value in (other, torch.zeros_like(result)))
     least = max(1e-4, Tolerance(None, None).of(result.dtype)[0])
     return Tolerance(max(least, min(_LOOSE, _LOOSE * float(spread / size))), min(_LOOSE, _LOOSE * float(spread)))
-
-
-def _read_functions(module: Any, path: Path) -> Any:
-    """Return `FUNCTIONS` of a reference's file: launches by names, or keywords of `load_triton` by names."""
-    functions = getattr(module, "FUNCTIONS", None)
-    try:
-        if not isinstance(functions, dict) or not all(isinstance(value, dict) for value in functions.values()):
-            read_functions(functions)
-    except LaunchSpecError as error:
-        raise JitLoadError(f"FUNCTIONS of {path}: {error}") from error
-    return functions
 
 
 @contextmanager

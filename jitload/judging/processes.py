@@ -22,20 +22,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from jitload.building.child_process import ChildProcess, describe_end
+from jitload.building.child_process import ChildPool, ChildProcess, describe_end
 from jitload.cuda import isolated
 from jitload.judging.records import LONGEST_MESSAGE, Answer, Candidate, Rejected, Setup, read_answer
 
-_PROGRAM = (
-    "import sys; judge, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.processes import serve; "
-    "serve(int(judge), int(control))"
-)
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.judging.processes import serve; serve()"
 START_S = 120.0  # how long a process may start, and at least, how long a candidate may compile and load
 _END_S = 5.0
 _MEMORY_FAILURE = re.compile(
@@ -47,7 +43,6 @@ _MEMORY_FAILURE = re.compile(
 _MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
 _MAX_PROCESSES = 32
 _TICK_MS = 50  # between checks of the memory and the number of a candidate's processes
-_POLL_S = 1.0  # between checks that the judge's process still runs
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # a variable of torch
 _SOCKET, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
@@ -58,18 +53,17 @@ _libc = ctypes.CDLL(None)
 
 
 class Template(ChildProcess):
-    """The template, and the socket over which it gets descriptors."""
+    """The template, and the socket over which it gets descriptors, its standard input."""
 
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
-            number = theirs.fileno()
-            super().__init__(_PROGRAM, str(os.getpid()), str(number), *sys.path, descriptors=(number,))
+            super().__init__(_PROGRAM, *sys.path, stdin=theirs)
 
-    def end(self) -> None:
-        """End the template. A candidate's process ends with its connection."""
+    def close(self) -> None:
+        """Let the template end. A candidate's process ends with its own connection."""
         self.control.close()
-        self.kill()
+        super().close()
 
 
 class CandidateProcess:
@@ -83,12 +77,10 @@ class CandidateProcess:
         size = setup.results[-1].region.stop
         with theirs, open(os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b") as memory:
             memory.truncate(size)
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # shrinking it would crash the judge
-            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)  # or the judge could crash
             self.shared = torch.frombuffer(mmap.mmap(memory.fileno(), size), dtype=torch.uint8)
             with suppress(OSError):  # the template has died, as the missing answer will show
-                descriptors = [theirs.fileno(), memory.fileno()]
-                socket.send_fds(template.control, [os.fsencode(self._directory)], descriptors)
+                socket.send_fds(template.control, [os.fsencode(self._directory)], [theirs.fileno(), memory.fileno()])
 
     def begin(self, stage: str, limit_s: float) -> None:
         """Begin a stage (`start`, `load` or `launch`), which may take `limit_s` seconds."""
@@ -141,38 +133,34 @@ class CandidateProcess:
 class Processes:
     """Processes for candidates. One is always started in advance, and if the template dies, there is a new one."""
 
-    make_template: Callable[[], Template] = Template
-
     def __init__(self, setup: Setup) -> None:
         self._setup, self._lock = setup, threading.Lock()
-        self._template: Template | None = None
+        self._templates = ChildPool(Template)
         self._spare: CandidateProcess | None = None
 
     def take(self) -> CandidateProcess:
         """Return a process for a candidate, and start the next one."""
         with self._lock:
-            if self._template and not self._template.is_alive():
-                self._template.end()
-                self._template = None
-            self._template = self._template or self.make_template()
-            process = self._spare or CandidateProcess(self._template, self._setup)
-            self._spare = CandidateProcess(self._template, self._setup)
+            template = self._templates.take()
+            process = self._spare or CandidateProcess(template, self._setup)
+            self._spare = CandidateProcess(template, self._setup)
+            self._templates.give_back(template)
             return process
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes that wait."""
         with self._lock:
-            if self._template and self._spare:
+            if self._spare:
                 self._spare.end()
-                self._template.end()
-            self._template = self._spare = None
+            self._spare = None
+            self._templates.close()
 
 
 # ---- in the template -------------------------------------------------------------------------------------------------
 
 
-def serve(judge: int, control: int) -> None:
-    """Fork a guard for each message on the socket `control`, until the process `judge` closes it or ends.
+def serve() -> None:
+    """Fork a guard for each message on the standard input, a socket, until the judge closes it or ends.
 
     A message is the directory of a new process, with descriptors of a socket and of the shared memory.
     """
@@ -182,24 +170,23 @@ def serve(judge: int, control: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards that have ended leave nothing
     _import_modules()
     _end_nvml()
-    with socket.socket(fileno=control) as messages:
-        while os.getppid() == judge:
+    with socket.socket(fileno=0) as messages:
+        while True:
+            directory, descriptors, _, _ = socket.recv_fds(messages, 4096, 2)
+            if not directory:
+                break
             for guard in _children_of("self"):
                 with suppress(ProcessLookupError):  # it has just ended
                     os.kill(guard, signal.SIGCONT)  # a candidate may have stopped it
-            if select.select([messages], [], [], _POLL_S)[0]:
-                directory, descriptors, _, _ = socket.recv_fds(messages, 4096, 2)
-                if not directory:
-                    break
-                if os.fork() == 0:
-                    _guard(os.fsdecode(directory), *descriptors, judge=judge)
-                for descriptor in descriptors:
-                    os.close(descriptor)
+            if os.fork() == 0:
+                _guard(os.fsdecode(directory), *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
     os._exit(0)  # without what modules print at exit
 
 
 def _import_modules() -> None:
-    import torch._dynamo  # which replaces functions of torch
+    import torch._dynamo  # noqa: F401  it replaces functions of torch
     import tvm_ffi
 
     import jitload.cpp_extension
@@ -207,8 +194,6 @@ def _import_modules() -> None:
     import jitload.loader.module
 
     jitload.cpp_extension.install()  # torch's own leaves locks behind where it is killed, for which others then wait
-
-    torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
     with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
         tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
 
@@ -227,28 +212,31 @@ def _end_nvml() -> None:
 # ---- in a guard ------------------------------------------------------------------------------------------------------
 
 
-def _guard(directory: str, connection: int, memory: int, *, judge: int) -> None:
+def _guard(directory: str, connection: int, memory: int) -> None:
     """Run a candidate's process, end it with all that it has started, say how it has ended, and never return."""
     from jitload.judging.child import serve_candidate
 
     try:
         _set_up(directory, connection, memory)
-        setup, reasons = pickle.loads(Path("setup").read_bytes()), list[str]()  # noqa: S301  the judge wrote it
-        answers = socket.socket(fileno=_SOCKET)
-        if (pid := os.fork()) == 0:
-            os.setsid()
-            _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            serve_candidate(answers, _MEMORY, setup)
-            return
-        threading.Thread(target=_watch, args=(pid, answers, judge, setup, reasons), daemon=True).start()
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        while orphans := _children_of("self"):
-            for orphan in orphans:
-                os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
-            for orphan in orphans:
-                os.waitpid(orphan, 0)
-        shutil.rmtree(directory, ignore_errors=True)
-        answers.send(json.dumps({"reason": f"its process {[*reasons, describe_end(status)][0]}"}).encode())
+        setup, reason, statuses = pickle.loads(Path("setup").read_bytes()), "", dict[int, int]()  # noqa: S301  the judge's
+        with socket.socket(fileno=_SOCKET) as answers:
+            if (pid := os.fork()) == 0:
+                os.setsid()
+                _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+                serve_candidate(answers, _MEMORY, setup)
+                return
+            poll, at_first, is_dead = select.poll(), _memory_of("self"), None
+            poll.register(answers, select.POLLRDHUP)  # the judge has closed it, or ended
+            while not (reason or is_dead or poll.poll(_TICK_MS)):
+                is_dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+                reason = _excess(setup.memory, at_first)
+            while children := _children_of("self"):
+                for child in children:
+                    os.kill(child, signal.SIGKILL)  # not waited for, so the id is still its own
+                statuses.update((child, os.waitpid(child, 0)[1]) for child in children)
+            shutil.rmtree(directory, ignore_errors=True)
+            reason = reason or describe_end(os.waitstatus_to_exitcode(statuses[pid]))
+            answers.send(json.dumps({"reason": f"its process {reason}"}).encode())
     finally:
         os._exit(0)
 
@@ -271,36 +259,30 @@ def _set_up(directory: str, connection: int, memory: int) -> None:
     os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
 
 
-def _watch(pid: int, connection: socket.socket, judge: int, setup: Setup, reasons: list[str]) -> None:
-    """Kill a process when the judge closes the connection or ends, or at a limit, for which a reason is added."""
-    at_first, most_memory = _memory_of("self"), setup.memory + os.fstat(_MEMORY).st_size
-    poll = select.poll()
-    poll.register(connection, select.POLLRDHUP)
-    while not (reasons or poll.poll(_TICK_MS)) and os.path.exists(f"/proc/{judge}"):
-        sizes = [max(0, _memory_of(process) - at_first) for process in _descendants("self")]
-        if len(sizes) > _MAX_PROCESSES:
-            reasons.append(f"has started more than {_MAX_PROCESSES} processes")
-        elif sum(sizes) > most_memory:
-            reasons.append(f"uses more than {setup.memory / 1e9:g} GB of memory")
-    os.kill(pid, signal.SIGKILL)
+def _excess(most_memory: int, at_first: int) -> str:
+    """Return which limit is exceeded, or "". A forked process seems to have the memory that its parent had at first."""
+    processes = [*_children_of("self")]
+    for process in processes:
+        processes += _children_of(process)  # the loop goes on with these
+    sizes = [max(0, _memory_of(process) - at_first) for process in processes]
+    if len(sizes) > _MAX_PROCESSES:
+        return f"has started more than {_MAX_PROCESSES} processes"
+    is_above = sum(sizes) > most_memory + os.fstat(_MEMORY).st_size
+    return f"uses more than {most_memory / 1e9:g} GB of memory" if is_above else ""
 
 
 def _children_of(pid: int | str) -> set[int]:
-    with suppress(OSError):
-        tasks = Path(f"/proc/{pid}/task")
-        return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
-    return set()  # it has ended
-
-
-def _descendants(pid: int | str) -> Iterator[int]:
-    for child in _children_of(pid):
-        yield child
-        yield from _descendants(child)
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for file in files for child in _read(file).split()}
 
 
 def _memory_of(pid: int | str) -> int:
-    """Return the bytes of memory that a process uses, without what it maps from files, or 0 if it has ended."""
+    """Return the bytes of memory that a process uses, without what it maps from files."""
+    lines = _read(Path(f"/proc/{pid}/status")).splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+def _read(file: Path) -> str:
     with suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
-    return 0
+        return file.read_text()
+    return ""  # the process has ended

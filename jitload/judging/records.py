@@ -1,21 +1,14 @@
-"""The records of a judge: candidates and verdicts, and the memory and messages that it shares with processes.
-
-The judge sends pickled messages. It never unpickles: what a process answers is JSON, because a candidate could have
-written it.
-"""
+"""The records of a judge: candidates and verdicts, and the memory and messages that it shares with processes."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
-
-Stage = Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
 
 LONGEST_MESSAGE = 200_000  # bytes
 
@@ -27,7 +20,7 @@ class Verdict:
     name: str  #: The candidate's name.
     #: `ok`, or where it failed: `compile`, `load`, `launch` (a call failed), `memory` (it used memory that it may not
     #: use, or too much), `wrong`, `hang` or `cheat`.
-    stage: Stage
+    stage: Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
     reason: str = ""  #: Why it failed, in one line. Empty for `ok`.
     median_us: float | None = None  #: The median time of a call in microseconds, or None if it was not measured.
     reference_us: float | None = None  #: The median time of the reference.
@@ -86,13 +79,11 @@ class TensorSpec(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a candidate's process needs beforehand.
-
-    In the shared memory, the arguments come before the results that a candidate returns.
-    """
+    """What a candidate's process needs beforehand. In the shared memory, the arguments come before the results."""
 
     arguments: tuple[Any, ...]  # a `TensorSpec` for each tensor, or another value
     results: tuple[TensorSpec, ...]
+    outputs: tuple[int, ...]  # the positions of the arguments that a candidate may write its results to
     device: str
     model_args: tuple[Any, ...]
     seed: int  # of a model's weights
@@ -105,7 +96,7 @@ class Setup(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a process answers to a request. Nothing of it need be true."""
+    """What a process answers to a request, in JSON. Nothing of it need be true: a candidate could have written it."""
 
     stage: str = ""  # of a candidate that is rejected, or "" for the current one
     reason: str = ""  # why it is rejected
@@ -114,7 +105,6 @@ class Answer(NamedTuple):
     operators: str = ""  # their names, with spaces between them
     us: float = 0.0
     busy_us: float = 0.0  # how long the device was kept busy before
-    has_results: bool = False  # whether the candidate has returned something
 
 
 def read_answer(data: bytes) -> Answer:
@@ -122,7 +112,7 @@ def read_answer(data: bytes) -> Answer:
     with suppress(ValueError, RecursionError, TypeError):
         answer = Answer(**json.loads(data))
         has_types = [*map(type, answer)] == [*map(type, Answer())]
-        if has_types and answer.stage in ("", "compile", "wrong", "cheat") and 0 <= answer.us < math.inf:
+        if has_types and answer.stage in ("", "compile", "wrong", "cheat") and 0 <= answer.us < float("inf"):
             return answer
     raise Rejected("cheat", "its process wrote to the judge's connection")
 
@@ -133,7 +123,7 @@ def kind_of(value: Any) -> tuple[str, tuple[int, ...]]:
     Return the type of another value. That of a class derived from `torch.Tensor` could compute its elements later.
     """
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return type(value).__name__, tuple(getattr(value, "shape", ()))
+        return f"type {type(value).__name__}", tuple(getattr(value, "shape", ()))
     kind = "meta" if value.is_meta else value.dtype if value.layout == torch.strided else value.layout
     return str(kind).removeprefix("torch."), tuple(value.shape)
 

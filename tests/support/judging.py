@@ -6,35 +6,28 @@ from contextlib import contextmanager
 import pytest
 from hostile_candidates import make_judge
 
+from jitload.building.child_process import ChildPool
 from jitload.judging import judge as judge_module
 from jitload.judging import processes
 from jitload.judging.judge import Judge
 
 
-class SharedTemplate(processes.Template):
-    """A process that stays for the next judge."""
+class SharedPool(ChildPool):
+    """A pool whose process stays for the next judge."""
 
-    def end(self) -> None:
-        if not self.is_alive():
-            super().end()
+    def close(self) -> None:
+        pass
 
 
 @contextmanager
 def one_template() -> Iterator[None]:
     """Let all judges of this process fork their candidates from one process."""
-    started: list[SharedTemplate] = []
-
-    def make_template(_: object) -> SharedTemplate:
-        if not started or not started[-1].is_alive():
-            started.append(SharedTemplate())
-        return started[-1]
-
+    pool = SharedPool(processes.Template)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes.Processes, "make_template", make_template)
+        patch.setattr(processes, "ChildPool", lambda _: pool)
         yield
         judge_module._judge_in_worker.cache_clear()
-    for template in started[-1:]:
-        processes.Template.end(template)
+    ChildPool.close(pool)
 
 
 @pytest.fixture(scope="session")
