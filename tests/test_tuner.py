@@ -17,7 +17,7 @@ from builds import python_env, run_python
 import jitload
 from jitload import Launch, Tune
 from jitload.cli import main
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError, warn_once
 from jitload.measuring.tuning import Tuning
 from jitload.prebuilding.files import read_requests
 from jitload.request.rows import Row, read_rows
@@ -308,13 +308,15 @@ tune = [{ function = "twice", args = ["float32[100]"] }, { function = "twice", a
 """
 
 
-def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
+def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys, caplog):
+    warn_once.cache_clear()
     file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
     file.write_text(REQUESTS)
     with pytest.raises(JitLoadError, match=r"tuned.json' cannot be read: No such file"):
         tune_requests(read_requests(str(file)))
     assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
     assert f"2 choices, saved in {output}" in capsys.readouterr().out
+    assert not [message for message in caplog.messages if "no measurements" in message]
     assert [row.key for row in Tuning.load(output).choices] == [(("n", 14),), (("n", 100),)]
     assert next(iter(json.loads(output.read_text())["rows"][0])) == "function"
     assert main(["prebuild", str(file), "-q"]) == 0
