@@ -102,9 +102,8 @@ def _compile(connection: Connection, library_path: Path, headers: NvrtcJob, canc
         beginning = headers._replace(source=f'{headers.source}#include "/proc/self/fd/{file.fileno()}"\n')
         try:
             result = compile_program(load_nvrtc(library_path), library_path, beginning, cancellation)
-            answer: object = result._replace(
-                lowered=dict(zip(expressions or (), result.lowered.values(), strict=False))
-            )
+            symbols = zip(expressions or (), result.lowered.values(), strict=False)
+            answer: object = result._replace(lowered=dict(symbols))
         except CompileError as error:  # a message about a name expression would quote the macro
             answer = None if "__nv_name_map" in error.log else error
         if expressions is not None:  # otherwise, NVRTC did not wait, and this is no fork
