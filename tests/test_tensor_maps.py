@@ -190,10 +190,10 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "float": ({"box": (1.5,)}, r"Tma.box\[0\]: must be an int or an expression \(str\), got float"),
     "256": ({"box": (257, 8)}, r"Tma.box\[0\]: must be from 1 to 256, got 257"),
     "negative": ({"box": (1, -1)}, r"Tma.box\[1\]: must be from 1 to 256, got -1"),
-    "corners": ({"lower": (1,)}, "Tma.box: for im2col, lower and upper need equal lengths"),
-    "im2col": ({"box": (8,), "lower": (1,), "upper": (1,)}, "Tma.box: for im2col, .* and box two numbers"),
-    "no axes": ({"box": ()}, "Tma.box: must be for a tensor of 1 to 5 axes, got 0"),
-    "rank": ({"box": (1,) * 6}, "Tma.box: must be for a tensor of 1 to 5 axes, got 6"),
+    "corners": ({"lower": (1,)}, "Tma.box: must have 1 to 5 numbers; for im2col, two, with lower"),
+    "im2col": ({"box": (8,), "lower": (1,), "upper": (1,)}, "Tma.box: must have 1 to 5 numbers; for im2col, two"),
+    "no axes": ({"box": ()}, "Tma.box: must have 1 to 5 numbers"),
+    "rank": ({"box": (1,) * 6}, "Tma.box: must have 1 to 5 numbers"),
 }
 
 
@@ -208,7 +208,7 @@ BAD_LAUNCHES = {
     "bytes": (Tma("a", box=(8, 12), dtype="float16"), "last axis of the box must have a multiple of 16 bytes, got 24"),
     "swizzle": (
         Tma("a", box=(8, 64), dtype="float16", swizzle="64B"),
-        "kernel 'gemm', tma, a: the last axis of the box must fit swizzle='64B', got 128 bytes",
+        "kernel 'gemm', tma, a: the last axis of the box must have a multiple of 16 bytes, at most 64B for its swizzle, got 128",
     ),
     "expression": (Tma("a", box=("m", 64), dtype="float16"), "tma: must be constant when the kernel is compiled: Tma"),
     "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\]: .* a dtype of uint8, int8, .*; 'a' has None"),

@@ -68,12 +68,9 @@ class Tma:
             object.__setattr__(self, name, tuple(getattr(self, name)))
             for axis, number in enumerate(getattr(self, name)):
                 checked_integer(f"Tma.{name}[{axis}]", number, *limits)
-        if len(self.box) != (2 if self.lower else self.rank) or len(self.lower) != len(self.upper):
-            raise LaunchSpecError(
-                "for im2col, lower and upper need equal lengths, and box two numbers", field="Tma.box"
-            )
-        if not 1 <= self.rank <= MAX_RANK:
-            raise LaunchSpecError(f"must be for a tensor of 1 to 5 axes, got {self.rank}", field="Tma.box")
+        if (self.lower and len(self.box) != 2) or len(self.lower) != len(self.upper) or not 1 <= self.rank <= MAX_RANK:
+            expected = "must have 1 to 5 numbers; for im2col, two, with lower and upper of equal lengths of 1 to 3"
+            raise LaunchSpecError(expected, field="Tma.box")
 
     @property
     def rank(self) -> int:
@@ -107,11 +104,9 @@ def map_members(tma: Tma, dtype: str, element_bytes: int, kernel: str) -> dict[s
             raise LaunchSpecError(f"must be constant when the kernel is compiled: {tma}", kernel=kernel, field="tma")
         numbers[name] = padded(values)
     row_bytes = numbers["box"][0] * element_bytes
-    if row_bytes % 16 != 0:
-        problem = f"the last axis of the box must have a multiple of 16 bytes, got {row_bytes}"
-        raise LaunchSpecError(problem, kernel=kernel, field=f"tma, {tma.tensor}")
-    if tma.swizzle and row_bytes > int(tma.swizzle[:-1]):
-        problem = f"the last axis of the box must fit swizzle={tma.swizzle!r}, got {row_bytes} bytes"
+    limit = f", at most {tma.swizzle} for its swizzle" if tma.swizzle else ""
+    if row_bytes % 16 != 0 or (tma.swizzle and row_bytes > int(tma.swizzle[:-1])):
+        problem = f"the last axis of the box must have a multiple of 16 bytes{limit}, got {row_bytes}"
         raise LaunchSpecError(problem, kernel=kernel, field=f"tma, {tma.tensor}")
     return {
         **{name.removeprefix("l2_"): settings[getattr(tma, name)] for name, settings in MODES.items()},
