@@ -208,7 +208,7 @@ BAD_LAUNCHES = {
     "bytes": (Tma("a", box=(8, 12), dtype="float16"), "last axis of the box must have a multiple of 16 bytes, got 24"),
     "swizzle": (
         Tma("a", box=(8, 64), dtype="float16", swizzle="64B"),
-        "kernel 'gemm', tma, a: the last axis of the box must have a multiple of 16 bytes, at most 64B for its swizzle, got 128",
+        "kernel 'gemm', tma, a: the last axis .* of 16 bytes, at most 64B for its swizzle, got 128",
     ),
     "expression": (Tma("a", box=("m", 64), dtype="float16"), "tma: must be constant when the kernel is compiled: Tma"),
     "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\]: .* a dtype of uint8, int8, .*; 'a' has None"),
