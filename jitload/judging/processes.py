@@ -272,17 +272,15 @@ def _excess(most_memory: int, at_first: int) -> str:
 
 
 def _children_of(pid: int | str) -> set[int]:
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return {int(child) for file in files for child in _read(file).split()}
+    with suppress(OSError):
+        files = Path(f"/proc/{pid}/task").glob("*/children")
+        return {int(child) for file in files for child in file.read_text().split()}
+    return set()  # it has ended
 
 
 def _memory_of(pid: int | str) -> int:
-    """Return the bytes of memory that a process uses, without what it maps from files."""
-    lines = _read(Path(f"/proc/{pid}/status")).splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
-
-
-def _read(file: Path) -> str:
+    """Return the bytes of memory that a process uses, without what it maps from files, or 0 if it has ended."""
     with suppress(OSError):
-        return file.read_text()
-    return ""  # the process has ended
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return 0
