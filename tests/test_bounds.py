@@ -126,7 +126,7 @@ TEXTS = {
     "guarded.y": "min(n, grid.x * block.x) elements",
     "strided_loop.x": "n elements",
     "row_sum.x": "n * grid.x elements",
-    "stencil.x": "min(n, grid.x * block.x + 1) elements",
+    "stencil.x": "min(n - 1, grid.x * block.x) + 1 elements",
     "stencil.y": "min(n - 1, grid.x * block.x) elements, from number 1 on",
     "masked.y": "at most min(n, grid.x * block.x) elements",
     "vectors.y": "4 * min((n // 4), grid.x * block.x) elements",

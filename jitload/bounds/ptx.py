@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
@@ -70,7 +68,7 @@ class Entry(NamedTuple):
     shared: dict[str, int]
 
 
-def read_entry(ptx: str, symbol: str) -> Entry:
+def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each kind of statement
     """Return a kernel of a PTX module. Raise PtxError if it is not understood."""
     head = re.search(rf"\.entry\s+{re.escape(symbol)}(?![\w$])\s*(?:\(([^)]*)\))?", ptx)
     if head is None:
@@ -78,48 +76,34 @@ def read_entry(ptx: str, symbol: str) -> Entry:
     parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
-    for location, label, text in _statements(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :])):
-        if label in labels:
-            raise PtxError(f"{label} is declared in more than one scope")
-        if label:
-            labels[label] = len(instructions)
-        elif not text.startswith("."):
-            instructions.append(_instruction(text, location))
-        elif not _DIRECTIVE.match(text):
-            raise PtxError(f"unknown directive: {text}")
-    files = {int(number): name for number, name in _FILE.findall(ptx)}
-    return Entry(parameters, tuple(instructions), labels, files, _read_shared(ptx))
-
-
-def _statements(code: str) -> Iterator[tuple[tuple[int, int] | None, str | None, str]]:
-    """Yield the statements up to the closing brace: their locations, and either a label or the text.
-
-    Registers that inline PTX declares in a scope of its own get names of their own.
-    """
-    scopes: list[dict[str, str]] = []
     location = None
-    for number, match in enumerate(_STATEMENT.finditer(code)):
+    scopes: list[dict[str, str]] = []  # the names that registers of inline PTX get, which may be those of others
+    for number, match in enumerate(_STATEMENT.finditer(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :]))):
         file, line, label, brace, text = match.groups()
         if brace == "{":
             scopes.append({})
         elif brace:
             scopes.pop()
             if not scopes:
-                return
+                break
         elif file:
             location = int(file), int(line)
+        elif label in labels:
+            raise PtxError(f"{label} is declared in more than one scope")
         elif label:
-            yield location, label, ""
+            labels[label] = len(instructions)
         elif text.startswith(".reg") and len(scopes) > 1:
             for name, count in _DECLARED.findall(text):
                 names = [f"{name}{n}" for n in range(int(count))] if count else [name]
                 scopes[-1].update((name, f"{name}${number}") for name in names)
-        else:
-            yield location, None, _REGISTER.sub(partial(_renamed, ChainMap(*reversed(scopes))), text)
-
-
-def _renamed(names: Mapping[str, str], register: re.Match[str]) -> str:
-    return names.get(register[0], register[0])
+        elif not text.startswith("."):
+            renamed = ChainMap(*reversed(scopes))
+            text = _REGISTER.sub(lambda name, names=renamed: names.get(name[0], name[0]), text)
+            instructions.append(_instruction(text, location))
+        elif not _DIRECTIVE.match(text):
+            raise PtxError(f"unknown directive: {text}")
+    files = {int(number): name for number, name in _FILE.findall(ptx)}
+    return Entry(parameters, tuple(instructions), labels, files, _read_shared(ptx))
 
 
 def _read_shared(ptx: str) -> dict[str, int]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.domain import extent_of
 from jitload.bounds.execution import SHARED
-from jitload.bounds.extents import reader
+from jitload.bounds.extents import ends_of, reader
 from jitload.bounds.ptx import PtxError
-from jitload.bounds.terms import Polynomial, extreme, is_never_negative
+from jitload.bounds.regions import extent_of
+from jitload.bounds.terms import ONE, ZERO, Polynomial, is_never_negative
+from jitload.bounds.values import Node
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import Parameter
 
@@ -39,8 +40,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
         own = [access for access in accesses if access.pointer == pointer]
         if any(access.instruction.root == "st" for access in own):
             conditions += _separate(own)
-        low = extreme("MIN", [access.range.low for access in own if access.range])
-        end = extreme("MAX", [access.range.high + access.size for access in own if access.range])
+        low, end = ends_of(own)
         steps += [*low.steps(read), *end.steps(read), Op("OUTSIDE", names.index(pointer))]
     for condition in dict.fromkeys(conditions):
         if not is_never_negative(condition):
@@ -54,15 +54,41 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
 
     The coordinates of a thread are digits of its address, and each is worth more than the lesser ones reach.
     """
-    first = accesses[0].offset
-    distances = [(access.offset - first).constant for access in accesses]
-    starts = [distance for distance in distances if distance is not None]
-    if len(starts) < len(accesses) or first.coordinates - {*_COORDINATES}:
-        yield Polynomial.of(-1)
-        return
-    ends = [start + access.size for start, access in zip(starts, accesses, strict=True)]
-    reach = Polynomial.of(max(ends) - min(starts))
+    addresses = [(_factors(access.node), access.size) for access in accesses if access.node]
+    first = addresses[0][0]
+    ends = []
+    for factors, size in addresses:
+        start = (factors.get("", ZERO) - first.get("", ZERO)).constant
+        if start is None or {**factors, "": ZERO} != {**first, "": ZERO} or first.keys() - {"", *_COORDINATES}:
+            yield Polynomial.of(-1)
+            return
+        ends += [start, start + size]
+    reach = Polynomial.of(max(ends) - min(ends))
     for coordinate in _COORDINATES:
-        worth, count = first.coefficient(coordinate), extent_of(coordinate)
+        worth, count = first.get(coordinate, ZERO), extent_of(coordinate)
         yield worth - reach if worth.terms else -count + 1
         reach += worth * (count - 1)
+
+
+def _factors(node: Node) -> dict[str, Polynomial]:  # noqa: PLR0911  one for each kind
+    """Return the factors of the coordinates in an address, and "" for the rest, or one of "?" if it is not linear."""
+    parts = [_factors(part) for part in node.inputs] if node.kind != "merge" else []
+    match node.kind:
+        case "known":
+            return {"": node.value}
+        case "coordinate":
+            return {node.value: ONE}
+        case "pointer":
+            return {}
+        case "fit" | "same":
+            return parts[0]
+        case "add":
+            left, right = parts
+            sums = {name: left.get(name, ZERO) + right.get(name, ZERO) for name in left.keys() | right.keys()}
+            return {name: factor for name, factor in sums.items() if factor.terms}
+        case "mul" if not parts[0].keys() - {""} or not parts[1].keys() - {""}:
+            uniform, other = parts if not parts[0].keys() - {""} else parts[::-1]
+            return {name: factor * uniform.get("", ZERO) for name, factor in other.items()}
+        case "div" if not parts[0].keys() - {""}:
+            return {"": parts[0].get("", ZERO) // node.value}
+    return {"?": ONE}

@@ -1,9 +1,7 @@
-"""Integers as polynomials in named symbols, which may be minima, maxima and quotients of polynomials.
+"""Integers that are known at the launch: polynomials of parameters and of the extents of the grid and the block.
 
-A symbol is a string. Those of threads are `tid.x`, `ctaid.x` and so on. The iteration of a loop, counted from 0, is
-`#3`. Symbols that are known at the launch have the names that messages use: `n` for a parameter, `grid.x` and
-`block.x`. `@x` is the address in a pointer parameter, `@shared:s` that of an array in shared memory, and `?7` is not
-known.
+A symbol is a string, as messages write it: `n` for a parameter, `grid.x` and `block.x`. It may be a minimum, a maximum
+or a quotient of polynomials, too.
 """
 
 from __future__ import annotations
@@ -19,19 +17,7 @@ Monomial = tuple[str, ...]
 Number = Union["Polynomial", int]
 Name = Literal["MIN", "MAX", "FLOORDIV"]
 
-EXTENTS = {"ctaid": "grid", "tid": "block"}  # the symbols for how many values coordinates have
-_COORDINATE = re.compile(r"(?:cta|t)id\.[xyz]|#\d+")
 _EXTENT = re.compile(r"(?:grid|block)\.[xyz]")
-
-
-def is_coordinate(symbol: str) -> bool:
-    """Return whether a symbol differs between the threads of a launch, or between the iterations of a loop."""
-    return _COORDINATE.fullmatch(symbol) is not None
-
-
-def is_known_at_launch(symbol: str) -> bool:
-    """Return whether a symbol follows from parameters and the extents of the grid and the block, as operations do."""
-    return isinstance(symbol, Operation) or symbol.isidentifier() or _EXTENT.fullmatch(symbol) is not None
 
 
 def _order(symbol: str) -> tuple[bool, bool, str]:
@@ -43,8 +29,8 @@ class Polynomial:
 
     __slots__ = ("terms",)
 
-    def __init__(self, terms: Mapping[Monomial, int] | None = None) -> None:
-        self.terms = {monomial: factor for monomial, factor in (terms or {}).items() if factor}
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms = {monomial: factor for monomial, factor in terms.items() if factor}
 
     @classmethod
     def of(cls, value: int | str | Polynomial) -> Polynomial:
@@ -74,14 +60,11 @@ class Polynomial:
         return Polynomial(terms)
 
     def __floordiv__(self, divisor: int) -> Polynomial:
-        if all(factor % divisor == 0 for factor in self.terms.values()):
-            return Polynomial({monomial: factor // divisor for monomial, factor in self.terms.items()})
         part = Polynomial({monomial: factor for monomial, factor in self.terms.items() if factor % divisor})
-        if part.constant is None:
-            quotient = Polynomial.of(Operation.of("FLOORDIV", (part, Polynomial.of(divisor))))
-        else:
-            quotient = Polynomial.of(part.constant // divisor)
-        return quotient + (self - part) // divisor
+        whole = Polynomial({monomial: factor // divisor for monomial, factor in (self - part).terms.items()})
+        if part.constant is not None:
+            return whole + part.constant // divisor
+        return whole + Polynomial.of(Operation.of("FLOORDIV", (part, Polynomial.of(divisor))))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Polynomial) and self.terms == other.terms
@@ -91,12 +74,7 @@ class Polynomial:
 
     def __str__(self) -> str:
         """Return the polynomial as it is written in Python: `min(n, grid.x * block.x)`."""
-        terms = self._sorted()
-        match terms:
-            case [((Operation(name="MIN" | "MAX") as operation,), unit), ((), constant)] if constant % unit == 0:
-                operands = [operand + constant // unit for operand in operation.operands]
-                terms = [((Operation.of(operation.name, operands),), unit)]
-        texts = [re.sub(r"^(-?)1 \* ", r"\1", " * ".join((str(factor), *symbols))) for symbols, factor in terms]
+        texts = [re.sub(r"^(-?)1 \* ", r"\1", " * ".join((str(f), *symbols))) for symbols, f in self._sorted()]
         return " + ".join(texts).replace("+ -", "- ") or "0"
 
     def _sorted(self) -> list[tuple[Monomial, int]]:
@@ -120,53 +98,12 @@ class Polynomial:
         """The value, if there are no symbols."""
         return self.terms.get((), 0) if not any(self.terms) else None
 
-    @property
-    def symbols(self) -> set[str]:
-        """The symbols."""
-        return {symbol for monomial in self.terms for symbol in monomial}
 
-    @property
-    def coordinates(self) -> set[str]:
-        """The symbols that differ between threads or iterations."""
-        return {*filter(is_coordinate, self.symbols)}
-
-    def coefficient(self, symbol: str) -> Polynomial:
-        """Return the factor of a symbol in which the polynomial is linear."""
-        terms = {}
-        for monomial, factor in self.terms.items():
-            if symbol in monomial:
-                position = monomial.index(symbol)
-                terms[monomial[:position] + monomial[position + 1 :]] = factor
-        return Polynomial(terms)
-
-    def substitute(self, values: Mapping[str, Polynomial]) -> Polynomial:
-        """Return the polynomial with values in place of symbols, but not in operations."""
-        if not values.keys() & self.symbols:
-            return self
-        total = Polynomial()
-        for monomial, factor in self.terms.items():
-            product = Polynomial.of(factor)
-            for symbol in monomial:
-                product *= values.get(symbol) or Polynomial.of(symbol)
-            total += product
-        return total
-
-    def split(self) -> tuple[Polynomial, Polynomial] | None:
-        """Return the terms with coordinates and the other ones, or None if this is not linear in coordinates.
-
-        None is also returned if any other symbol is not known at the launch.
-        """
-        parts: tuple[dict[Monomial, int], dict[Monomial, int]] = {}, {}
-        for monomial, factor in self.terms.items():
-            count = sum(map(is_coordinate, monomial))
-            if count > 1 or not all(is_coordinate(symbol) or is_known_at_launch(symbol) for symbol in monomial):
-                return None
-            parts[not count][monomial] = factor
-        return Polynomial(parts[0]), Polynomial(parts[1])
+ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
 
 
 class Operation(str):  # noqa: SLOT000  a string has no room for slots
-    """The symbol of a minimum, a maximum or a quotient that is rounded down, known at the launch: its text in Python.
+    """The symbol of a minimum, a maximum or a quotient that is rounded down: its text in Python.
 
     Attributes:
         name: The operation.
@@ -179,24 +116,17 @@ class Operation(str):  # noqa: SLOT000  a string has no room for slots
     @classmethod
     def of(cls, name: Name, operands: Sequence[Polynomial]) -> Operation:
         """Return the symbol, which is the same for equal operands."""
-        text = f"{name.lower()}({', '.join(map(str, operands))})"
-        if name == "FLOORDIV":
-            dividend, divisor = operands
-            text = f"({dividend} // {divisor})" if len(dividend.terms) == 1 else f"(({dividend}) // {divisor})"
-        symbol = cls(text)
+        is_quotient = name == "FLOORDIV"
+        texts = [f"({o})" if is_quotient and len(o.terms) > 1 else str(o) for o in operands]
+        symbol = cls(f"({' // '.join(texts)})" if is_quotient else f"{name.lower()}({', '.join(texts)})")
         symbol.name, symbol.operands = name, (*operands,)
         return symbol
 
     def steps(self, read: Callable[[str], Op]) -> Iterator[Op]:
         """Yield the steps of the evaluator for the operation."""
-        first, *others = self.operands
-        yield from first.steps(read)
-        for operand in others:
-            if operand.constant is not None:
-                yield Op(self.name, 1, operand.constant)
-            else:
-                yield from operand.steps(read)
-                yield Op(self.name)
+        for number, operand in enumerate(self.operands):
+            yield from operand.steps(read)
+            yield from (Op(self.name),) * (number > 0)
 
 
 def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynomial:
@@ -212,18 +142,6 @@ def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynom
     operands = [term - constant for term in kept]
     unit = math.gcd(*(factor for operand in operands for factor in operand.terms.values()))
     return Polynomial.of(Operation.of(name, [operand // unit for operand in operands])) * unit + constant
-
-
-def without_minima(polynomial: Polynomial) -> Polynomial:
-    """Return a polynomial that takes fewer steps, and is not less if the factors of minima are not negative."""
-    total = Polynomial()
-    for monomial, factor in polynomial.terms.items():
-        minima: dict[str, Polynomial] = {}
-        for symbol in monomial:
-            if factor > 0 and isinstance(symbol, Operation) and symbol.name == "MIN":
-                minima[symbol] = symbol.operands[0]
-        total += Polynomial({monomial: factor}).substitute(minima)
-    return total
 
 
 def is_never_negative(polynomial: Polynomial) -> bool:

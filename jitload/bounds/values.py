@@ -1,70 +1,126 @@
-"""The integers and predicates of a thread, and what instructions make of them."""
+"""The integers and predicates in the registers of a thread, and what instructions make of them."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from jitload.bounds.ptx import Instruction
-from jitload.bounds.terms import Polynomial, is_known_at_launch
+from jitload.bounds.terms import Polynomial
 
-_TYPE = re.compile(r"([sub])(8|16|32|64)")
-_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_MOST_TERMS = 40
+NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+EXTENTS = {"ctaid": "grid", "tid": "block"}  # the symbols for how many values coordinates have
 WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
+_TYPE = re.compile(r"([sub])(8|16|32|64)")
+_THREADS, _BLOCKS = 1024, (1 << 31) - 1  # the most in an extent
 
 
-class Assumption(NamedTuple):
-    """A number is from `low` to `high`, so that a narrower or signed register holds it unchanged."""
+class Node:
+    """A predicate, or an integer to which a register of a thread is equal modulo 2 to the power of its width.
 
-    value: Polynomial
-    low: int
-    high: int
-
-
-class Value(NamedTuple):
-    """An integer of a thread: equal to `polynomial` modulo 2 to the power of the register's width.
-
-    The assumptions are those under which this is so.
-    """
-
-    polynomial: Polynomial
-    assumptions: frozenset[Assumption] = frozenset()
-
-    @classmethod
-    def of(cls, value: int | str) -> Value:
-        """Return a constant or a symbol."""
-        return cls(Polynomial.of(value))
-
-
-class Condition(NamedTuple):
-    """What holds for the registers, under the assumptions, if a predicate has a value.
+    Nodes that are made in the same way are the same object.
 
     Attributes:
-        limits: What is not negative then.
-        unequal: What is not zero.
-        assumptions: Under which both are so.
-        is_whole: Whether the predicate has the value whenever all this holds.
+        kind: How it is made. Where several values meet, there is a `merge`, and `same` if a loop adds a number to it. A
+            `fit` is assumed to be from the first to the second number of `value`. A `div` is rounded down.
+        inputs: The integers of which it is made.
+        value: The polynomial of a `known` one, the name of a `coordinate` of a thread or of a `pointer`, the number by
+            which a `div` divides, or the operator of a `compare`.
     """
 
-    limits: tuple[Polynomial, ...] = ()
-    unequal: tuple[Polynomial, ...] = ()
-    assumptions: frozenset[Assumption] = frozenset()
-    is_whole: bool = False
+    __slots__ = ("inputs", "kind", "value")
 
-    def both(self, other: Condition) -> Condition:
-        """Return what holds if two predicates have their values."""
-        is_whole = self.is_whole and other.is_whole
-        limits, unequal = self.limits + other.limits, self.unequal + other.unequal
-        return Condition(limits, unequal, self.assumptions | other.assumptions, is_whole)
+    def __init__(self, kind: str, inputs: tuple[Node, ...], value: Any) -> None:
+        self.kind, self.inputs, self.value = kind, inputs, value
+
+    @property
+    def constant(self) -> int | None:
+        """The number that it always is."""
+        return self.value.constant if self.kind == "known" else None
+
+    def all_inputs(self) -> Iterator[Node]:
+        """Yield the node and all of which it is made."""
+        pending, visited = [self], {self}
+        while pending:
+            node = pending.pop()
+            yield node
+            pending += {*node.inputs} - visited
+            visited.update(node.inputs)
 
 
-class Predicate(NamedTuple):
-    """What holds if a predicate is true, and if it is false."""
+class Nodes:
+    """Makes the nodes of a kernel, whose integer parameters have the given smallest and largest values."""
 
-    if_true: Condition = Condition()
-    if_false: Condition = Condition()
+    def __init__(self, limits: Mapping[str, tuple[int, int]]) -> None:
+        extents = {"tid": _THREADS, "block": _THREADS, "ctaid": _BLOCKS, "grid": _BLOCKS}
+        self._limits = {f"{name}.{axis}": (0, most) for name, most in extents.items() for axis in "xyz"} | {**limits}
+        self._nodes: dict[tuple[str, tuple[Node, ...], Any], Node] = {}
+
+    def make(self, kind: str, *inputs: Node, value: Any = None) -> Node:
+        """Return a node. Of two inputs, a known one is the first."""
+        if kind in ("add", "mul"):
+            left, right = inputs = tuple(sorted(inputs, key=lambda node: node.kind != "known"))
+            if left.constant == (kind == "mul"):
+                return right
+            if right.kind == "known":
+                return self.known(left.value + right.value if kind == "add" else left.value * right.value)
+            if left.kind == "known" and right.kind == kind and right.inputs[0].kind == "known":
+                return self.make(kind, self.make(kind, left, right.inputs[0]), right.inputs[1])
+        return self._nodes.setdefault((kind, inputs, value), Node(kind, inputs, value))
+
+    def known(self, value: int | str | Polynomial) -> Node:
+        """Return a constant, a symbol or a polynomial as a node."""
+        return self.make("known", value=Polynomial.of(value))
+
+    def fit(self, node: Node, instruction: Instruction) -> Node:
+        """Return the number that an instruction of a type reads, and that is not only equal to it modulo 2^n."""
+        bits, is_signed = width_of(instruction)
+        low, high = limits_of(bits, is_signed=is_signed)
+        if node.constant is not None:
+            return self.known((node.constant - low) % (1 << bits) + low)
+        has_limits = node.kind in ("known", "coordinate") and str(node.value) in self._limits
+        least, most = self._limits[str(node.value)] if has_limits else (-math.inf, math.inf)
+        return node if low <= least and most <= high else self.make("fit", node, value=(low, high))
+
+    def evaluate(self, instruction: Instruction, inputs: Sequence[Node]) -> Node | None:  # noqa: C901, PLR0911  a table
+        """Return the result of an instruction, or None if it is not known."""
+        root, modifiers, bits = instruction.root, instruction.modifiers, width_of(instruction)[0]
+        if root == "cvta" or (bits and root == "mov"):
+            return inputs[0]
+        if modifiers == ["pred"] and root in ("not", "and", "or"):
+            return self.make(root, *inputs)
+        if not bits or not inputs or "sat" in modifiers:
+            return None
+        if root in ("cvt", "div", "shr", "rem", "setp") or "wide" in modifiers:  # what reads more than its lowest bits
+            inputs = [*(self.fit(node, instruction) for node in inputs[:2]), *inputs[2:]]
+        first, last = inputs[0], inputs[-1]
+        constant = last.constant
+        if root in ("shl", "shr"):
+            constant = 1 << constant if constant is not None and 0 <= constant < bits else None
+        divisor = constant if constant is not None and 0 < constant < 1 << bits - 1 else None
+        match root:
+            case "add":
+                return self.make("add", first, last)
+            case "sub" | "neg" | "not":
+                negative = self.make("mul", self.known(-1), last)
+                others = {"sub": first, "neg": self.known(0), "not": self.known(-1)}
+                return self.make("add", others[root], negative)
+            case "mul" | "mad" if "lo" in modifiers or "wide" in modifiers:
+                product = self.make("mul", first, inputs[1])
+                return product if root == "mul" else self.make("add", product, last)
+            case "cvt" if len(modifiers) == 2 and modifiers[0] in ("s32", "u32", "s64", "u64"):
+                return first
+            case "shl" if divisor:
+                return self.make("mul", self.known(divisor), first)
+            case "div" | "shr" | "rem" if divisor:
+                quotient = self.make("div", first, value=divisor)
+                rounded = self.make("mul", self.known(-divisor), quotient)
+                return self.make("add", first, rounded) if root == "rem" else quotient
+            case "setp" if len(inputs) == len(modifiers) == 2 and modifiers[0] in NEGATED:
+                return self.make("compare", first, last, value=modifiers[0])
+        return None
 
 
 def width_of(instruction: Instruction) -> tuple[int, bool]:
@@ -73,117 +129,6 @@ def width_of(instruction: Instruction) -> tuple[int, bool]:
     return (int(match[2]), match[1] == "s") if match else (0, False)
 
 
-def evaluate(instruction: Instruction, values: Sequence[Value]) -> Value | None:
-    """Return the result of an instruction, or None if it is not known."""
-    is_integer = width_of(instruction)[0] > 0
-    if instruction.root == "cvta" or (is_integer and instruction.root == "mov"):
-        return values[0]
-    if not is_integer or instruction.root not in _OPERATIONS:
-        return None
-    result = _OPERATIONS[instruction.root](instruction, *values)
-    return result if result and len(result.polynomial.terms) <= _MOST_TERMS else None
-
-
-def compare(instruction: Instruction, left: Value, right: Value) -> Predicate:
-    """Return the result of `setp`."""
-    operator = instruction.modifiers[0]
-    if not width_of(instruction)[0] or len(instruction.modifiers) != 2 or operator not in _NEGATED:
-        return Predicate()
-    left, right = _interpreted(left, instruction), _interpreted(right, instruction)
-    difference, assumptions = left.polynomial - right.polynomial, left.assumptions | right.assumptions
-
-    limits = {
-        "lt": (-difference - 1,),
-        "le": (-difference,),
-        "gt": (difference - 1,),
-        "ge": (difference,),
-        "eq": (difference, -difference),
-    }
-
-    def condition(operator: str) -> Condition:
-        return Condition(limits.get(operator, ()), (difference,) * (operator == "ne"), assumptions, is_whole=True)
-
-    return Predicate(condition(operator), condition(_NEGATED[operator]))
-
-
-def _interpreted(value: Value, instruction: Instruction) -> Value:
-    """Return a value whose polynomial is the number that an instruction reads, and not only equal to it modulo 2^n."""
-    bits, is_signed = width_of(instruction)
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
-    constant = value.polynomial.constant
-    if constant is not None:
-        return Value(Polynomial.of((constant - low) % (1 << bits) + low), value.assumptions)
-    return value._replace(assumptions=value.assumptions | {Assumption(value.polynomial, low, high)})
-
-
-def _combined(polynomial: Polynomial, *values: Value) -> Value:
-    return Value(polynomial, frozenset().union(*(value.assumptions for value in values)))
-
-
-def _sum(instruction: Instruction, *values: Value) -> Value | None:
-    """Evaluate `add`, `sub`, `neg` and `not`."""
-    if "sat" in instruction.modifiers:
-        return None
-    first, last = values[0].polynomial, values[-1].polynomial
-    results = {"sub": first - last, "neg": -last, "not": -last - 1}
-    return _combined(results.get(instruction.root, first + last), *values)
-
-
-def _multiply(instruction: Instruction, *values: Value) -> Value | None:
-    """Evaluate `mul` and `mad`, which has a third operand."""
-    first, second, *third = values
-    if "wide" in instruction.modifiers:
-        first, second = (_interpreted(value, instruction) for value in (first, second))
-    elif "lo" not in instruction.modifiers:
-        return None
-    product = first.polynomial * second.polynomial
-    return _combined(product + third[0].polynomial if third else product, first, second, *third)
-
-
-def _shift(instruction: Instruction, value: Value, by: Value) -> Value | None:
-    count = by.polynomial.constant
-    if count is None or not 0 <= count < width_of(instruction)[0]:
-        return None
-    return _combined(value.polynomial * (1 << count), value, by)
-
-
-def _convert(instruction: Instruction, value: Value) -> Value | None:
-    target = _TYPE.fullmatch(instruction.modifiers[-2])
-    if target is None or len(instruction.modifiers) != 2 or int(target[2]) < 8 * WORD:
-        return None
-    return value if int(target[2]) <= width_of(instruction)[0] else _interpreted(value, instruction)
-
-
-def _quotient(instruction: Instruction, value: Value, by: Value) -> Value | None:
-    """Evaluate `div`, `shr`, `rem` and `and` of a positive number that is known at the launch and a constant.
-
-    `and` is `rem` of a power of two if the lowest bits of its constant are set, and rounds down if all others are.
-    """
-    root, bits, constant = instruction.root, width_of(instruction)[0], by.polynomial.constant
-    if constant is None or not -(1 << bits - 1) <= constant < 1 << bits:
-        return None
-    if root == "and":
-        constant -= (constant >> bits - 1 & 1) << bits if constant > 0 else 0  # as a number with a sign
-        divisor = abs(constant + (constant >= 0))
-    else:
-        divisor = 1 << constant if root == "shr" and 0 <= constant < bits else constant * (root != "shr")
-    if divisor <= 0 or (root == "and" and divisor & divisor - 1):
-        return None
-    dividend = _interpreted(value, instruction)
-    number = dividend.polynomial
-    if not all(map(is_known_at_launch, number.symbols)):
-        return None
-    is_positive = Assumption(number, 0, (1 << bits) - 1)
-    rounded = number // divisor * divisor
-    results = {"rem": number - rounded, "and": rounded if constant < 0 else number - rounded}
-    assumptions = dividend.assumptions | by.assumptions | {is_positive}
-    return Value(results.get(root, number // divisor), assumptions)
-
-
-_OPERATIONS: Mapping[str, Callable[..., Value | None]] = {
-    **dict.fromkeys(("add", "sub", "neg", "not"), _sum),
-    **dict.fromkeys(("mul", "mad"), _multiply),
-    **dict.fromkeys(("div", "shr", "rem", "and"), _quotient),
-    "shl": _shift,
-    "cvt": _convert,
-}
+def limits_of(bits: int, *, is_signed: bool) -> tuple[int, int]:
+    """Return the smallest and the largest integer of a type."""
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
