@@ -29,10 +29,11 @@ def test_quotes_that_no_shell_accepts_are_an_error_that_names_the_option(option)
 OPTIONS = (
     *(("-isystem", "/x"), ("-I/y",), ("-DN=4",), ("--define-macro", "M=1"), ("-UN",), ("-include", "a.h")),
     *(("-std", "c++17"), ("-O2",), ("-Xptxas", "-v"), ("-maxrregcount", "32"), ("-Xcompiler", "-Wall,-g"), ("-t", "4")),
+    ("-nohdmoveforward",),
 )
 FOR_NVRTC = (
     *("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "--pre-include=a.h", "--std=c++17", "--ptxas-options=-v"),
-    "--maxrregcount=32",
+    *("--maxrregcount=32", "--builtin-move-forward=false"),
 )
 FOR_HOST = ("-isystem/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17", "-O2", "-Wall", "-g")
 FOR_CPU = ("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17")

@@ -13,18 +13,20 @@ from jitload.words import Argument, Words
 
 
 class Option(NamedTuple):
-    """An option of nvcc that has a value, and what the other compilers get, each time followed by the value.
+    """An option of nvcc, and what the other compilers get, each time followed by the option's value.
 
     Attributes:
         names: nvcc's spellings.
         nvrtc: What NVRTC gets. With None, it gets nothing.
         host: What g++ gets for host code, and for kernels on the CPU if NVRTC gets the option. "" stands for the values
             alone, which are options of g++. A space at the end stands for two words.
+        has_value: Whether a value follows the name, after `=` or as the next word.
     """
 
     names: tuple[str, ...]
     nvrtc: str | None = None
     host: str | None = None
+    has_value: bool = True
 
 
 OPTIONS = (
@@ -39,6 +41,7 @@ OPTIONS = (
     Option(("-Ofc", "--Ofast-compile"), "--Ofast-compile="),
     Option(("-Xcompiler", "--compiler-options"), None, ""),
     Option(("-t", "--threads", "-threads")),
+    Option(("-nohdmoveforward", "--no-host-device-move-forward"), "--builtin-move-forward=false", has_value=False),
 )
 _BY_NAME = {option.nvrtc.rstrip("="): option for option in OPTIONS if option.nvrtc}  # kernels on the CPU need these
 _BY_NAME.update({name: option for option in OPTIONS for name in option.names})
@@ -158,8 +161,8 @@ def _read_options(options: Sequence[str]) -> Iterator[tuple[Option | None, str]]
     remaining = iter(options)
     for word in remaining:
         name, equals, value = word.partition("=")
-        if name in _BY_NAME:
-            yield _BY_NAME[name], value if equals else _next_word(remaining, word)
+        if option := _BY_NAME.get(name):
+            yield option, value if equals or not option.has_value else _next_word(remaining, word)
         elif word[:2] in ("-D", "-U", "-I"):
             yield _BY_NAME[word[:2]], word[2:]
         else:
