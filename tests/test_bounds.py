@@ -335,15 +335,29 @@ def conditional_stores(count: int) -> str:
         {stores} ret; }}"""
 
 
-def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monkeypatch):
+def chained_stores(count: int) -> str:
+    """Return PTX that stores so many numbers, each of which is made of the one before it."""
+    stores = "".join(
+        f"mad.lo.s32 %r{n}, %r{n - 1}, 3, %r2; st.global.u32 [%rd1], %r{n};" for n in range(10, count + 10)
+    )
+    return f""".entry stores(.param .u64 p_0, .param .u32 p_1) {{
+        ld.param.u64 %rd1, [p_0]; ld.param.u32 %r2, [p_1]; mov.u32 %r9, %tid.x; {stores} ret; }}"""
+
+
+@pytest.mark.parametrize(("text", "checks"), [(conditional_stores, None), (chained_stores, 1)])
+def test_the_work_grows_with_the_number_of_accesses(kernels, text, checks):
     _, _, (x, _, n) = kernels["guarded"]
 
     def calls(count: int) -> int:
         profile = cProfile.Profile()
-        assert len(profile.runcall(bound_checks, conditional_stores(count), "stores", [x, n])) == count
+        assert len(profile.runcall(bound_checks, text(count), "stores", [x, n])) == (checks or count)
         return pstats.Stats(profile).total_calls
 
     assert calls(80) < 2.2 * calls(40)
+
+
+def test_there_are_limits_for_instructions_and_accesses(kernels, monkeypatch):
+    _, _, (x, _, n) = kernels["guarded"]
     for name, limit, reason in (
         ("_MOST_SITES", 4, "more than 4 blocks of instructions access tensors"),
         ("_MOST_INSTRUCTIONS", 9, "it has more than 9 instructions"),

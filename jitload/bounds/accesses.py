@@ -67,12 +67,15 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
         for access in _accesses_at(address, pointers, regions[address.block], has_calls=execution.has_calls)
     ]
     reason = "the pointer is stored, chosen or passed on"
-    escapes = {p: instruction for node, instruction in execution.escapes[::-1] for p in _pointers_in(node)}
+    escapes: dict[str, Instruction] = {}
+    visited: set[Node] = set()
+    for node, instruction in execution.escapes:
+        escapes |= dict.fromkeys(_pointers_in(node, visited), instruction)
     return [*accesses, *(Access(*escape, reason=reason) for escape in escapes.items())], entry
 
 
-def _pointers_in(node: Node) -> list[str]:
-    return sorted(part.value for part in node.all_inputs() if part.kind == "pointer")
+def _pointers_in(node: Node, visited: set[Node] | None = None) -> list[str]:
+    return sorted(part.value for part in node.all_inputs(visited) if part.kind == "pointer")
 
 
 def _accesses_at(address: Address, pointers: Sequence[str], region: Region, *, has_calls: bool) -> Iterator[Access]:

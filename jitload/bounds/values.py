@@ -40,14 +40,15 @@ class Node:
         """The number that it always is."""
         return self.value.constant if self.kind == "known" else None
 
-    def all_inputs(self) -> Iterator[Node]:
-        """Yield the node and all of which it is made."""
-        pending, visited = [self], {self}
+    def all_inputs(self, visited: set[Node] | None = None) -> Iterator[Node]:
+        """Yield the node and all of which it is made, without what has been visited."""
+        visited, pending = set() if visited is None else visited, [self]
         while pending:
             node = pending.pop()
-            yield node
-            pending += {*node.inputs} - visited
-            visited.update(node.inputs)
+            if node not in visited:
+                visited.add(node)
+                yield node
+                pending += node.inputs
 
 
 class Nodes:
