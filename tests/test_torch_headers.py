@@ -290,19 +290,38 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("#ifdef THO_DISPATCH_SWITCH", "THO_DISPATCH_SWITCH"),  # of a copied header, which this source does not include
         ("#ifndef CHECK\n#error no macro\n#define CHECK(x) x", "CHECK"),
         ("#if HAVE_ERF && \\\n  defined(C10_DEPRECATED_MESSAGE)", "C10_DEPRECATED_MESSAGE, HAVE_ERF"),
+        (
+            "#if HAVE_ERF && \\ \n  defined(C10_DEPRECATED_MESSAGE)",
+            "C10_DEPRECATED_MESSAGE, HAVE_ERF",
+        ),  # g++ allows the space
         ("#if 0\n#elif AT_PARALLEL_OPENMP // where torch has it\n", "AT_PARALLEL_OPENMP"),
+        ("#if FROM_AN_OPTION >= 8", "SIZEOF_LONG"),
         ("#define IS_NEW (PYBIND11_VERSION_HEX >= 0x02060000)\n#if IS_NEW", "PYBIND11_VERSION_HEX"),
         ("#if __has_include(<ATen/ops/add.h>)", "ATen/ops/add.h"),
         ('#include "with_condition.h"\n#if 1', "Py_PYTHON_H"),
+        ("#include <system/with_condition.h>\n#if 1", "Py_PYTHON_H"),
     ],
 )
 def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
     condition: str, name: str, fallbacks: list[str], tmp_path: Path
 ):
-    (tmp_path / "with_condition.h").write_text("#pragma once\n#ifdef Py_PYTHON_H\n#endif\n")
+    for path in (tmp_path / "with_condition.h", tmp_path / "isystem/system/with_condition.h"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#pragma once\n#ifdef Py_PYTHON_H\n#endif\n")
+    flags = ["-isystem", str(tmp_path / "isystem"), "-DFROM_AN_OPTION=SIZEOF_LONG"]
     source = f"#include <torch/extension.h>\n{condition}\n#endif\nint64_t f() {{ return 1; }}"
-    cpp_extension.load_inline("conditions", source, functions=["f"], extra_include_paths=[str(tmp_path)])
+    cpp_extension.load_inline(
+        "conditions", source, functions=["f"], extra_include_paths=[str(tmp_path)], extra_cflags=flags
+    )
     assert fallbacks == [f"missing: {name}"]
+
+
+def test_conditions_of_cudas_headers_keep_sources_from_torchs_build(fallbacks: list[str], tmp_path: Path):
+    (tmp_path / "cuda_runtime.h").write_text("#ifdef _GLIBCXX_MATH_H\n#endif\n")
+    source = "#include <torch/extension.h>\n#include <cuda_runtime.h>\nint64_t f() { return 1; }"
+    paths = [str(tmp_path)]  # as CUDA_HOME's directory of headers in public sources
+    module = cpp_extension.load_inline("conditions_of_cuda", source, functions=["f"], extra_include_paths=paths)
+    assert (fallbacks, module.f()) == ([], 1)
 
 
 def test_other_conditions_keep_sources_from_torchs_build(fallbacks: list[str]):

@@ -73,6 +73,15 @@ def opening_includes(text: str) -> Iterator[str]:
             return
 
 
+def with_headers(
+    text: str, macro_options: Iterable[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]
+) -> str:
+    """Return options such as `-DA=1` as `#define` lines, a text, and the headers outside the known directories."""
+    text = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in macro_options) + text
+    headers = read_headers([text], include_dirs, known_dirs)
+    return "\n".join((text, *(path.read_text(errors="replace") for path in headers if path.is_file())))
+
+
 def tested_names(text: str) -> tuple[set[str], set[str]]:
     """Return the names that conditions test, also through macros of the text, and the headers in `__has_include`."""
     directives = [*read_directives(text)]

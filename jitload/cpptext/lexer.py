@@ -136,8 +136,8 @@ def has_matching_brackets(text: str) -> bool:
 
 
 def join_lines(text: str) -> str:
-    """Remove the line continuations of a text."""
-    return _CONTINUATION.sub("", text) if "\\" in text else text
+    """Remove the line continuations of a text. As in g++, there may be spaces behind the backslash."""
+    return re.sub(r"\\[ \t]*\r?\n", "", text) if "\\" in text else text
 
 
 def _join_lines(text: str) -> tuple[str, list[int]]:

@@ -7,7 +7,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from jitload.cpptext.includes import read_headers, tested_names
+from jitload.building.files_read import search_dirs
+from jitload.cpptext.includes import tested_names, with_headers
 from jitload.errors import CompileError
 from jitload.host_cpp.steps import HostBuild, include_flags
 from jitload.host_cpp.torch_errors import LACKING, light_macros
@@ -27,16 +28,16 @@ def check_conditions(build: HostBuild) -> None:
 
 
 def _lacking_names(build: HostBuild, unit: Unit) -> Iterator[str]:
-    text = "#line 1 " + unit.pieces[0][1].partition("#line 1 ")[2]  # without jitload's declarations
-    headers = read_headers([text], [*map(Path, build.request.include_dirs)], (INCLUDE_DIR, torch_include_dir()))
-    text = "\n".join((text, *(path.read_text(errors="replace") for path in headers if path.is_file())))
+    macros = [flag for flag in build.user_flags if flag.startswith("-D")]
+    dirs = search_dirs([*map(Path, build.request.include_dirs)], build.user_flags, environment=())
+    known = (INCLUDE_DIR, torch_include_dir(), *(path for path in dirs if (path / "cuda_runtime.h").is_file()))
+    text = with_headers("#line 1 " + unit.pieces[0][1].partition("#line 1 ")[2], macros, dirs, known)  # not the prelude
     names, headers_tested = tested_names(text)
     light_dir = find_or_write_torch_headers(build.work.cache_dir)
     yield from (name for name in headers_tested if read_header(name) and not (light_dir / name).is_file())
     of_torch = _macros_of_torch(build, has_cuda=unit.is_mixed or "cuda" in text) if names else {}
     if tested := names & of_torch.keys():
-        macro_flags = (flag for flag in (*unit.flags, *build.host.flags) if flag.startswith("-D"))
-        flags = (f"-I{light_dir}", *include_flags((), build.request.include_dirs), *macro_flags)
+        flags = (f"-I{light_dir}", *include_flags((), [*map(str, dirs)]), *macros)
         defined = read_macros((*_command(build), *flags), unit.pieces[0][1], build.work.dir)
         tested -= {name for name in defined.keys() & tested if defined[name] == of_torch[name]}
         yield from tested - (light_macros() & defined.keys()) if tested else ()
