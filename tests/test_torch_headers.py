@@ -296,6 +296,7 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),  # g++ allows the space
         ("#if 0\n#elif AT_PARALLEL_OPENMP // where torch has it\n", "AT_PARALLEL_OPENMP"),
         ("#if FROM_AN_OPTION >= 8", "SIZEOF_LONG"),
+        ('const char* text = R"(\n#define\n)";\n#if OF_TWO', "HAVE_ERF"),
         ("#define IS_NEW (PYBIND11_VERSION_HEX >= 0x02060000)\n#if IS_NEW", "PYBIND11_VERSION_HEX"),
         ("#if __has_include(<ATen/ops/add.h>)", "ATen/ops/add.h"),
         ('#include "with_condition.h"\n#if 1', "Py_PYTHON_H"),
@@ -308,7 +309,7 @@ def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
     for path in (tmp_path / "with_condition.h", tmp_path / "isystem/system/with_condition.h"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#pragma once\n#ifdef Py_PYTHON_H\n#endif\n")
-    flags = ["-isystem", str(tmp_path / "isystem"), "-DFROM_AN_OPTION=SIZEOF_LONG"]
+    flags = ["-isystem", str(tmp_path / "isystem"), "-DFROM_AN_OPTION=SIZEOF_LONG", "-D", "OF_TWO=HAVE_ERF"]
     source = f"#include <torch/extension.h>\n{condition}\n#endif\nint64_t f() {{ return 1; }}"
     cpp_extension.load_inline(
         "conditions", source, functions=["f"], extra_include_paths=[str(tmp_path)], extra_cflags=flags

@@ -49,9 +49,14 @@ def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequenc
 
 def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
     """Yield the directories in options such as `-isystem/usr/x` and `-isystem /usr/x`, where `option` is `-isystem`."""
+    return map(Path, option_words(option, flags))
+
+
+def option_words(option: str, flags: Sequence[str]) -> Iterator[str]:
+    """Yield the values in options such as `-DA=1` and `-D A=1`, where `option` is `-D`."""
     for flag, following in zip(flags, (*flags[1:], ""), strict=False):
         if flag.startswith(option):
-            yield Path(flag.removeprefix(option) or following)
+            yield flag.removeprefix(option) or following
 
 
 def headers_to_record(

@@ -73,11 +73,9 @@ def opening_includes(text: str) -> Iterator[str]:
             return
 
 
-def with_headers(
-    text: str, macro_options: Iterable[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]
-) -> str:
-    """Return options such as `-DA=1` as `#define` lines, a text, and the headers outside the known directories."""
-    text = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in macro_options) + text
+def with_headers(text: str, macros: Iterable[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> str:
+    """Return macros such as `A=1` as `#define` lines, a text, and the headers outside the known directories."""
+    text = "".join(f"#define {macro.replace('=', ' ', 1)}\n" for macro in macros) + text
     headers = read_headers([text], include_dirs, known_dirs)
     return "\n".join((text, *(path.read_text(errors="replace") for path in headers if path.is_file())))
 
@@ -88,7 +86,7 @@ def tested_names(text: str) -> tuple[set[str], set[str]]:
     conditions = "\n".join(rest for name, rest in directives if name.lstrip("el").startswith("if"))
     names = {*re.findall(r"\b[A-Za-z_]\w*", conditions)}
     macros = [re.findall(r"\b[A-Za-z_]\w*", rest) for name, rest in directives if name == "define"] if names else []
-    while added := {word for name, *body in macros if name in names for word in body} - names:
+    while added := {word for macro in macros if names & {*macro[:1]} for word in macro} - names:
         names |= added
     return names, {header[1:-1] for header in re.findall(_HAS_INCLUDE, conditions)}
 

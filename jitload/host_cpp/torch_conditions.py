@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from jitload.building.files_read import search_dirs
+from jitload.building.files_read import option_words, search_dirs
 from jitload.cpptext.includes import tested_names, with_headers
 from jitload.errors import CompileError
 from jitload.host_cpp.steps import HostBuild, include_flags
@@ -28,7 +28,7 @@ def check_conditions(build: HostBuild) -> None:
 
 
 def _lacking_names(build: HostBuild, unit: Unit) -> Iterator[str]:
-    macros = [flag for flag in build.user_flags if flag.startswith("-D")]
+    macros = [*option_words("-D", build.user_flags)]
     dirs = search_dirs([*map(Path, build.request.include_dirs)], build.user_flags, environment=())
     known = (INCLUDE_DIR, torch_include_dir(), *(path for path in dirs if (path / "cuda_runtime.h").is_file()))
     text = with_headers("#line 1 " + unit.pieces[0][1].partition("#line 1 ")[2], macros, dirs, known)  # not the prelude
@@ -37,7 +37,7 @@ def _lacking_names(build: HostBuild, unit: Unit) -> Iterator[str]:
     yield from (name for name in headers_tested if read_header(name) and not (light_dir / name).is_file())
     of_torch = _macros_of_torch(build, has_cuda=unit.is_mixed or "cuda" in text) if names else {}
     if tested := names & of_torch.keys():
-        flags = (f"-I{light_dir}", *include_flags((), [*map(str, dirs)]), *macros)
+        flags = (f"-I{light_dir}", *include_flags((), [*map(str, dirs)]), *(f"-D{macro}" for macro in macros))
         defined = read_macros((*_command(build), *flags), unit.pieces[0][1], build.work.dir)
         tested -= {name for name in defined.keys() & tested if defined[name] == of_torch[name]}
         yield from tested - (light_macros() & defined.keys()) if tested else ()
