@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -212,21 +213,40 @@ def test_two_sets_of_headers_are_kept(compiles, plain_compiles):
         await_death(process)
 
 
+def test_signals_that_the_program_blocks_or_ignores_do_not_matter(compiles, plain_compiles):
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        for number in (1, 2, 3):
+            assert compiles(SOURCE % number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGCHLD, handler)
+    assert not plain_compiles
+
+
 def forbid_leases(file: object, command: int, argument: object = 0) -> int:
     raise OSError("no leases")
 
 
-@pytest.mark.parametrize("reason", ["memory", "lease", "include", "level", "setting"])
+def forbid_processes() -> int:
+    raise BlockingIOError("no processes")
+
+
+@pytest.mark.parametrize("reason", ["memory", "fork", "lease", "include", "level", "backslash", "setting"])
 def test_headers_are_not_kept(compiles, plain_compiles, monkeypatch, reason):
     text = SOURCE % 1
     if reason == "memory":
         monkeypatch.setattr(parsed_headers, "free_memory", lambda: 1 << 30)
+    elif reason == "fork":
+        monkeypatch.setattr(os, "fork", forbid_processes)
     elif reason == "lease":
         monkeypatch.setattr(parsed_headers.fcntl, "fcntl", forbid_leases)
     elif reason == "setting":
         monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
     else:
-        text += {"include": '# /* */ include "twice.cuh"\n', "level": "int level = __INCLUDE_LEVEL__;\n"}[reason]
+        include, level = '# /* */ include "twice.cuh"\n', "int level = __INCLUDE_LEVEL__;\n"
+        text += {"include": include, "level": level, "backslash": "// \\"}[reason]
     assert compiles(text).data == compiles(text).data == compiles(text, isolate=False).data
     assert len(plain_compiles) == 2
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -136,6 +137,7 @@ def serve(parent: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # processes with headers that have ended leave nothing
     end_with_parent(parent)
     answer_questions(_answer, idle_s=_IDLE_S)
 
@@ -143,9 +145,8 @@ def serve(parent: int) -> None:
 def _answer(question: _Question) -> NvrtcResult | Exception:
     from jitload.cuda.parsed_headers import compile_after_headers
 
-    if question.environment != dict(os.environ):
-        os.environ.clear()
-        os.environ.update(question.environment)
+    os.environ.clear()
+    os.environ.update(question.environment)
     try:
         os.chdir(question.working_dir)
         return compile_after_headers(question.library_path, question.job)

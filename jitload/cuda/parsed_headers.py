@@ -28,9 +28,9 @@ from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.cuda.program import compile_in_process, compile_program, load_nvrtc
 from jitload.errors import CompileError
 
-_FREE_BYTES = 3 << 30  # with less free memory, no process is started
+_FREE_BYTES = 3 << 30  # with less free memory, no headers are kept
 # What may have another meaning in an included file, or in a compile that began earlier.
-_UNLIKE = r"(?s)(?:#|%:)(?:\s|\\|/\*.*?\*/)*include|__has_include|__INCLUDE_LEVEL__|__DATE__|__TIME"
+_UNLIKE = r"(?s)(?:#|%:)(?:\s|\\|/\*.*?\*/)*include|__has_include|__INCLUDE_LEVEL__|__DATE__|__TIME|\\\s*\Z"
 _F_SETOWN_EX, _F_OWNER_TID, _PR_SET_PDEATHSIG, _MADV_POPULATE_WRITE = 15, 0, 1, 23
 _libc = ctypes.CDLL(None)
 _log = logging.getLogger(__name__)
@@ -44,22 +44,20 @@ def compile_after_headers(library_path: Path, job: NvrtcJob) -> NvrtcResult | Co
     macros = "".join(f"#define {name} {value}\n" for name, value in zip(names, job.expressions, strict=True))
     line = line.replace(" 1 ", f" {job.directives.count(chr(10)) + 1} ", 1)
     source = f"{macros}{line}\n{text[len(job.directives) :]}"
-    if job.directives and not re.search(_UNLIKE, source) and (connection := _connection(library_path, headers)):
+    if job.directives and free_memory() >= _FREE_BYTES and not re.search(_UNLIKE, source):
         try:
+            connection = _connection(library_path, headers)
             connection.send((source, job.expressions))
-            answer: NvrtcResult | CompileError | None = connection.recv()
-            if answer:
+            if isinstance(answer := connection.recv(), NvrtcResult | CompileError):
                 return answer
         except (EOFError, OSError):
-            _log.warning("NVRTC compiles %s without kept headers, because their process has ended", job.name)
+            _log.warning("NVRTC compiles %s without kept headers, because no process keeps them", job.name)
     return compile_in_process(library_path, job)
 
 
 @functools.lru_cache(maxsize=2)
-def _connection(library_path: Path, headers: NvrtcJob) -> Connection | None:
+def _connection(library_path: Path, headers: NvrtcJob) -> Connection:
     """Fork a process that keeps headers, and return the connection to it. When it is closed, the process ends."""
-    if free_memory() < _FREE_BYTES:
-        return None
     ours, theirs = Pipe()
     if os.fork() == 0:
         try:
@@ -95,6 +93,8 @@ def _compile(connection: Connection, library_path: Path, headers: NvrtcJob, canc
     try:
         handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(fork_for_jobs)
         _libc.signal(signal.SIGUSR1, handler)  # a handler of Python's would run in the main thread
+        _libc.signal(signal.SIGCHLD, None)  # the user's program may ignore or block signals
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         file = tempfile.TemporaryFile()  # noqa: SIM115  open until the process ends
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGUSR1)
         fcntl.fcntl(file, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, threading.get_native_id()))
