@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import time
@@ -222,6 +223,15 @@ def test_signals_that_the_program_blocks_or_ignores_do_not_matter(compiles, plai
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGCHLD, handler)
+    assert not plain_compiles
+
+
+def test_files_in_memory_may_have_any_name(compiles, plain_compiles, tmp_path):
+    """As NVRTC in a virtual environment, for example. NVRTC also changes the locale of its thread."""
+    path = tmp_path / os.fsdecode(b"\xff\xc3\x85")
+    path.write_bytes(b"x")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY):
+        compiles()
     assert not plain_compiles
 
 

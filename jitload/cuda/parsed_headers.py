@@ -116,10 +116,10 @@ def _compile(connection: Connection, library_path: Path, headers: NvrtcJob, canc
 def _copy_pages() -> None:
     """Copy the memory that this process shares with the one that forked it. Page by page, it would take longer."""
     page, pagemap = os.sysconf("SC_PAGE_SIZE"), os.open("/proc/self/pagemap", os.O_RDONLY)
-    for mapping in Path("/proc/self/maps").read_text().splitlines():
+    for mapping in Path("/proc/self/maps").read_bytes().splitlines():
         addresses, access, *_ = mapping.split()
-        start, end = (int(address, 16) for address in addresses.split("-"))
-        if access == "rw-p":
+        start, end = (int(address, 16) for address in addresses.split(b"-"))
+        if access == b"rw-p":
             entries = os.pread(pagemap, (end - start) // page * 8, start // page * 8)
             for run in re.finditer(rb"[\x80-\xff]+", entries[7::8]):  # their highest bit: the page is in memory
                 address, size = start + run.start() * page, len(run[0]) * page
