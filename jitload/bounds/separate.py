@@ -20,7 +20,7 @@ _COORDINATES = ("tid.x", "ctaid.x", "tid.y", "ctaid.y", "tid.z", "ctaid.z")
 def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[Op, ...]:
     """Return steps that fail unless the threads of a launch on tensors that do not overlap are separate.
 
-    Return no steps if this is known of no launch.
+    Return no steps if the threads of no launch are known to be separate.
     """
     try:
         accesses, entry = find_accesses(ptx, symbol, parameters)
@@ -50,7 +50,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
 
 
 def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
-    """Yield what must not be negative for the accesses of different threads by one pointer to be apart.
+    """Yield what must not be negative so that no two threads access the same bytes by one pointer.
 
     The coordinates of a thread are digits of its address, and each is worth more than the lesser ones reach.
     """
@@ -71,7 +71,10 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
 
 
 def _factors(node: Node) -> dict[str, Polynomial]:  # noqa: PLR0911  one for each kind
-    """Return the factors of the coordinates in an address, and "" for the rest, or one of "?" if it is not linear."""
+    """Return the factors of the coordinates in an address, by their names, and under "" what depends on no coordinate.
+
+    If the address is not linear in the coordinates, there is a factor "?".
+    """
     parts = [_factors(part) for part in node.inputs] if node.kind != "merge" else []
     match node.kind:
         case "known":
@@ -87,8 +90,8 @@ def _factors(node: Node) -> dict[str, Polynomial]:  # noqa: PLR0911  one for eac
             sums = {name: left.get(name, ZERO) + right.get(name, ZERO) for name in left.keys() | right.keys()}
             return {name: factor for name, factor in sums.items() if factor.terms}
         case "mul" if not parts[0].keys() - {""} or not parts[1].keys() - {""}:
-            uniform, other = parts if not parts[0].keys() - {""} else parts[::-1]
-            return {name: factor * uniform.get("", ZERO) for name, factor in other.items()}
+            uniform, varying = parts if not parts[0].keys() - {""} else parts[::-1]
+            return {name: factor * uniform.get("", ZERO) for name, factor in varying.items()}
         case "div" if not parts[0].keys() - {""}:
             return {"": parts[0].get("", ZERO) // node.value}
     return {"?": ONE}

@@ -333,8 +333,8 @@ def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     prepare(options["directory"], is_verbose=False)
     requests = [request for target in targets for request in read_requests(target)]
     with gpu_executor() if options["all_gpus"] else nullcontext() as executor:
-        found = tune_requests(requests, executor, output=output, seconds=options["seconds"])
-    if not found.choices:
-        raise JitLoadError(f"no variant could be measured\n{found}")
-    print_lines([*str(found).splitlines(), f"{len(found.choices)} choices, saved in {output}"])
+        tuning = tune_requests(requests, executor, output=output, seconds=options["seconds"])
+    if not tuning.choices:
+        raise JitLoadError(f"no variant could be measured\n{tuning}")
+    print_lines([*str(tuning).splitlines(), f"{len(tuning.choices)} choices, saved in {output}"])
     return 0

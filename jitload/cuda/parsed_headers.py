@@ -1,9 +1,9 @@
 """Processes that keep parsed headers, with which NVRTC compiles further sources with the same headers in less time.
 
 Such a process is a fork of the child process that runs NVRTC (`isolated`). It compiles the beginning of a source: the
-preprocessor directives before any other code, and then the `#include` of a file with a lease. When NVRTC opens this
-file, the kernel makes it wait and sends a signal. For each source with these directives, the signal's handler forks,
-and NVRTC goes on in the fork, with the rest of the source in place of the file.
+preprocessor directives before any other code, and then the `#include` of a file with a lease (`fcntl`). When NVRTC
+opens this file, the system makes it wait and sends a signal. For each source with these directives, the signal's
+handler forks, and NVRTC goes on in the fork, with the rest of the source in place of the file.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
 
 
 def _current_limits(number: int) -> Multiprocessor:
-    """Return the limits of the current GPU's multiprocessors, with those of a table that the driver does not know."""
+    """Return the limits of the current GPU's multiprocessors: the driver's, and from a table those that it lacks."""
     limits = {name: device_attribute(attribute) or 0 for name, attribute in _DRIVER_LIMITS.items()}
     limits["warps"] //= _WARP  # the driver has the number of threads
     return MULTIPROCESSORS.get(number, Multiprocessor(0, 0, 0))._replace(**limits)

@@ -87,7 +87,7 @@ class CandidateProcess:
         self.stage, self._limit_s, self._left_s = stage, limit_s, limit_s
 
     def load(self, candidate: Candidate, limit_s: float) -> Answer:
-        """Wait until it is ready, and let it compile and load a candidate, which may take `limit_s` seconds."""
+        """Wait until the process is ready, and let it compile and load a candidate within `limit_s` seconds."""
         self._answer()
         if select.select([self._socket], [], [], 0)[0]:  # another candidate has ended it
             self._answer()

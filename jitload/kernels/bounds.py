@@ -41,7 +41,7 @@ def add_bound_checks(
 def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str, tuple[Op, ...]]:
     """Return, by the names of kernels, the steps that fail unless the threads of a launch are known to be separate.
 
-    Leave out kernels of which this is known for no launch.
+    Leave out kernels without such a launch.
     """
     differing = [f for f in source.cpu_flags if re.match("-[DUIi]", f) and (len(f) == 2 or f not in source.options)]
     if differing or any(map(_DEPENDS_ON_TARGET.search, (*source.piece_texts, *source.reading.header_texts))):

@@ -160,7 +160,7 @@ class _Compilation:
         self._shadowed = reading.quoted_files(STAND_INS)
         # A header that asks whether NVRTC compiles it needs no macros of nvcc.
         self._headers = [text for text in reading.header_texts if "__CUDACC_RTC__" not in text]
-        self._directives = leading_directives(source.pieces[0][1]) if source.precompiles else ""
+        self._directives = leading_directives(source.pieces[0][1]) if source.keeps_headers else ""
         self.layouts = layout_queries(reading, source.kernels, source.exports, is_nvrtc=True)
         self._source = source
         self._arch = arch

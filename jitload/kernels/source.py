@@ -46,7 +46,7 @@ class _Parts(NamedTuple):
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
-        precompiles: Whether a process may keep the headers that the source includes parsed.
+        keeps_headers: Whether a process may keep the headers that the source includes parsed.
         headers: Headers whose texts replace the user's files of these names.
         exports: The names in `functions=` without a `Launch.kernel`.
         part: The number of the source among the compilations that make up one library for the CPU.
@@ -61,7 +61,7 @@ class _Parts(NamedTuple):
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     is_isolated: bool = False
-    precompiles: bool = False
+    keeps_headers: bool = False
     headers: tuple[UserHeader, ...] = ()
     exports: tuple[str, ...] = ()
     part: int = 0
@@ -149,7 +149,7 @@ def device_source(request: Request) -> DeviceSource:
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
         is_isolated=request.settings.isolates,
-        precompiles=request.settings.precompiles,
+        keeps_headers=request.settings.precompiles,
         exports=tuple(name for name, launch in functions if not launch.kernel),
     )
 

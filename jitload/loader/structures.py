@@ -1,4 +1,4 @@
-"""Compare the members of ctypes structures with a kernel's. The library calls this (`runtime/core/structures.cc`)."""
+"""Compares the members of ctypes structures with a kernel's. The library calls this (`runtime/core/structures.cc`)."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def run_tool(
 def read_macros(command: Sequence[str], text: str, directory: Path) -> dict[str, str]:
     """Return the macros that are defined behind a text, each with its parameters and its definition.
 
-    `command` is the C++ compiler with its options, which cannot have read the text if the result is empty.
+    `command` is the C++ compiler with its options. If it cannot read the text, the result is empty.
     """
     source = directory / "macros.cc"
     source.write_text(text)

@@ -47,17 +47,17 @@ def tune_requests(
     jobs = [(portable_request(request), {**options, **job}) for request in requests for job in request.get("tune", ())]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
-    found, failures = Tuning([]), []
+    measured, failures = Tuning([]), []
     for result in (executor.map if executor else map)(run_job, *zip(*jobs, strict=True)):
         if isinstance(result, str):
             failures.append(result)
         else:
-            found |= result
+            measured |= result
             if output is not None:
                 result.save(output)
     if failures:
         raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed", *failures)))
-    return found
+    return measured
 
 
 def gpu_executor() -> ProcessPoolExecutor:

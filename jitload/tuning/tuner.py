@@ -71,8 +71,8 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
     rows = {name: replace(like, values=values, number=n) for n, (name, values) in enumerate(space.items())}
     known = {r.values: r for r in read_rows(request.tuned) if (r.group, r.method) == (like.group, like.method)}
     if (best := choose(known.values())) is None:
-        known = {}  # that none was right may be the fault of the reference
-    again = {next(iter(space.values())), best.values} if best else set()  # the first may say what is right
+        known = {}  # if none was right, the reference may have been wrong
+    again = {next(iter(space.values())), best.values} if best else set()  # the others may be checked against the first
     if any(row.values not in known for row in rows.values()):
         compared = {name: row for name, row in rows.items() if row.values in again or row.values not in known}
         with progress_bar(is_shown=progress) as show:
