@@ -321,7 +321,8 @@ def test_doctor_runs_a_kernel_on_the_gpu(empty_cache, capsys, monkeypatch):
 
 def test_the_manual_has_a_row_for_each_command():
     page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text()
-    assert {name for name in commands.commands if f"`jitload {name}" not in page} == set()
+    names = [f"jitload {name}" for name in commands.commands] + [*commands.commands["cache"].commands]
+    assert [name for name in names if f"`{name}" not in page.replace("`jitload cache ", "`jitload cache `")] == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
