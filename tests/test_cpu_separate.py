@@ -19,6 +19,7 @@ BODIES = {
     "blur": "if (i > 0 && i < n - 1) y[i] = x[i - 1] + x[i + 1];",
     "vectors": "if (i < n / 4) ((float4*)y)[i] = ((const float4*)x)[i];",
     "pairs": "if (i < n / 2) { y[2 * i] = x[i]; y[2 * i + 1] = x[i]; }",
+    "aligned": "if (i < n && (long long)x % 4 == 0) y[i] = 1;",
     "rows": "int k = blockIdx.y * blockDim.y + threadIdx.y; if (i < n && k < 4) y[k * n + i] = x[k * n + i];",
 }
 CHECKED = {
@@ -111,8 +112,9 @@ def test_tensors_that_may_be_none(mod):
     check_refusals(nullable.elements[4, 64], None, torch.zeros(256), "a read of 4 bytes at address 0x0")
 
 
-@pytest.mark.parametrize("head", ["#ifdef JITLOAD_CPU\n#define N 0\n#else\n#define N 1\n#endif\n", ""])
-def test_code_that_may_differ_on_a_gpu_is_checked(head):
+@pytest.mark.parametrize("condition", ["ifdef JITLOAD_CPU", "ifdef __x86_64__", "if 1 && \\\n defined(__linux__)", ""])
+def test_code_that_may_differ_on_a_gpu_is_checked(condition):
+    head = condition and f"#{condition}\n#define N 0\n#else\n#define N 1\n#endif\n"
     text = head + 'extern "C" __global__ void f(float* y) { y[N * threadIdx.x] = 1; }'
     options = (
         OPTIONS if head else {**OPTIONS, "extra_cuda_cflags": ["-DN=1"], "extra_cflags": [*SANITIZED, "-UN", "-DN=0"]}

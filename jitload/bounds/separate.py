@@ -35,6 +35,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
     names = [parameter.name for parameter in parameters]
     read = reader(names)
     conditions = [term for access in accesses for term in access.certain]
+    accesses = [access for access in accesses if access.range]  # without pointers that are only compared
     steps: list[Op] = []
     for pointer in dict.fromkeys(access.pointer for access in accesses):
         own = [access for access in accesses if access.pointer == pointer]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from jitload.expressions.compiler import Op
     from jitload.model import CompiledSource
 
-_DEPENDS_ON_TARGET = re.compile(r"JITLOAD_CPU|__CUDA_ARCH|__CUDACC|__NVCC|__GNU")
+# Compilers define names with two underscores, of which a condition may choose other code on the CPU.
+_CONDITION = r"^[ \t]*#[ \t]*(?:el)?if(?:\\\r?\n|[^\n])*\b__"
+_DEPENDS_ON_TARGET = re.compile(rf"JITLOAD_CPU|__CUDA_ARCH|__CUDACC|__NVCC|__GNU|{_CONDITION}", re.MULTILINE)
 _PLAIN = ("--generate-line-info", "-w", "--Ofast-compile=min")  # with the last one, NVRTC does not unroll loops
 
 
