@@ -45,10 +45,12 @@ torch::Tensor is_more(torch::Tensor x, double n) { return x > n; }
 torch::Tensor put(torch::Tensor x, double n) { return x.index_put_({x > 0}, n); }
 torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
 torch::Tensor single() { return torch::tensor(1.5); }
+void scatter_add(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.scatter_add_(0, index, y); }
+void accumulate(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.put_(index, y, true); }
 """
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
-    "is_more put list single"
+    "is_more put list single scatter_add accumulate"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -133,6 +135,24 @@ def test_an_inference_tensor_changes_only_once_before_torch_refuses_that(module:
     with pytest.raises(RuntimeError, match=r"^Inplace update to inference tensor outside InferenceMode"):
         getattr(module, name)(x, factor)
     assert x.tolist() == [3, 3]
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="the message of the error cannot be read")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("scatter_add", lambda x, index, y: x.scatter_add_(0, index, y)),
+        ("accumulate", lambda x, index, y: x.put_(index, y, accumulate=True)),
+    ],
+)
+def test_an_operator_that_fails_midway_changes_its_tensor_once(module: ModuleType, name: str, expected: Any):
+    changed = []
+    for call in (getattr(module, name), expected):
+        x = torch.zeros(4)
+        with pytest.raises((RuntimeError, IndexError), match=r"index 9 is out of bounds|out of range"):
+            call(x, torch.tensor([0, 1, 1, 9]), torch.ones(4))
+        changed.append(x)
+    assert torch.equal(*changed)
 
 
 def test_errors_are_those_of_torch(module: ModuleType):

@@ -140,7 +140,7 @@ void* find_quick(const Operator& op) {
   return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
 }
 
-void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results, bool is_exact) {
+void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results, bool is_exact, bool copies = false) {
   Gil gil;
   if (op.keyword_names == nullptr) {
     size_t name_count = 0;
@@ -154,6 +154,7 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
     Object object = object_of(arguments[i].code, arguments[i].value);
     const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
     is_quick &= arguments[i].code != Code<at::Tensor>::value || !is_none(object.get()); /* `out` may be None in Python */
+    if (copies && arguments[i].code == Code<at::Tensor>::value && !is_none(object.get())) object = call_path(".clone", "", as<at::Tensor>(arguments[i]));
     objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
   }
   if (is_quick) {
@@ -241,14 +242,13 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
   if (PyErr_Occurred() != nullptr) throw PythonError(); /* by an operator or a mode that is written in Python */
   /* The C interface does not tell the class of an error. The same call raises it in Python. */
   const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
-  /* torch raises this error after it has written, so the call is not repeated. */
-  TORCH_CHECK(message.find("Inplace update to inference tensor") == message.npos, message);
-  run_in_python(op, arguments, count, results, true);
   /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
   op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||
                     message.find("Expected IntList but got GenericList") != std::string::npos;
-  /* The first call may have changed a part. */
-  TORCH_CHECK(op.needs_python || !changes_arguments(op), op.name, " failed", message.empty() ? "" : ": ", message);
+  /* Otherwise, the first call may have changed a part of its arguments, which must not change twice. */
+  const bool may_have_changed = !op.needs_python && changes_arguments(op);
+  run_in_python(op, arguments, count, results, true, may_have_changed && !message.empty());
+  TORCH_CHECK(!may_have_changed, message.empty() ? op.name : message, message.empty() ? " failed" : "");
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
