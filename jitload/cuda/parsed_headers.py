@@ -116,11 +116,9 @@ def _compile(connection: Connection, library_path: Path, headers: NvrtcJob, canc
 def _copy_pages() -> None:
     """Copy the memory that this process shares with the one that forked it. Page by page, it would take longer."""
     page, pagemap = os.sysconf("SC_PAGE_SIZE"), os.open("/proc/self/pagemap", os.O_RDONLY)
-    for mapping in Path("/proc/self/maps").read_bytes().splitlines():
-        addresses, access, *_ = mapping.split()
-        start, end = (int(address, 16) for address in addresses.split(b"-"))
-        if access == b"rw-p":
-            entries = os.pread(pagemap, (end - start) // page * 8, start // page * 8)
-            for run in re.finditer(rb"[\x80-\xff]+", entries[7::8]):  # their highest bit: the page is in memory
-                address, size = start + run.start() * page, len(run[0]) * page
-                _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
+    for start, end in re.findall(rb"(?m)^(\w+)-(\w+) rw-p", Path("/proc/self/maps").read_bytes()):
+        first, last = (int(address, 16) // page for address in (start, end))
+        for run in re.finditer(rb"[\x80-\xff]+", os.pread(pagemap, (last - first) * 8, first * 8)[7::8]):
+            # Those pages are in memory whose entries have their highest bit.
+            address, size = (first + run.start()) * page, len(run[0]) * page
+            _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
