@@ -153,7 +153,8 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         # A library that is no Python module has registered its operators when it was loaded.
         return torch_module(module) if arguments["is_python_module"] else module_path(module)
     except CompileError as error:
-        missing = ", ".join(missing_names(error.log, [text for _, text in (*call.sources.host, *call.sources.cuda)]))
+        texts = [text for _, text in (*call.sources.host, *call.sources.cuda)]
+        missing = ", ".join(error.missing or missing_names(error.log, texts))
         if not missing:
             raise
         texts = [text for _, text in call.sources.host if re.search(r"/cuda/|\b(?:at|c10)::cuda\b", text)]

@@ -88,6 +88,7 @@ class CompileError(JitLoadError):
         command: The command line or the options that were used.
         work_dir: The directory in which the failed build is kept; None if no build was started.
         hint: What to do next, if it is known.
+        missing: Names of torch's that jitload's headers lack, if they are known without the compiler's output.
     """
 
     def __init__(  # noqa: PLR0913  the facts of one failure
@@ -100,6 +101,7 @@ class CompileError(JitLoadError):
         command: tuple[str, ...] = (),
         work_dir: Path | None = None,
         hint: str = "",
+        missing: tuple[str, ...] = (),
     ) -> None:
         self.code = f"JL-{stage.upper()}"
         super().__init__(stage, name)
@@ -110,6 +112,7 @@ class CompileError(JitLoadError):
         self.command = command
         self.work_dir = work_dir
         self.hint = hint
+        self.missing = missing
 
     def message(self) -> str:
         """Return the reason, the compiler's output, where to find the build, and the hint."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jitload.errors import ToolchainError
 
@@ -102,20 +102,23 @@ class ChildProcess:
         self._process.returncode = 0  # otherwise Popen warns that the child still runs
 
 
-class ChildPool:
+C = TypeVar("C", bound=ChildProcess)
+
+
+class ChildPool(Generic[C]):
     """Children that wait for questions. `start` starts a new one when none waits, or in place of one that died."""
 
-    def __init__(self, start: Callable[[], ChildProcess]) -> None:
+    def __init__(self, start: Callable[[], C]) -> None:
         self.start = start
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self.idle: list[ChildProcess] = []
-        self._working = set[ChildProcess]()
+        self.idle: list[C] = []
+        self._working = set[C]()
         self._is_interrupted = False
 
-    def take(self) -> Any:
+    def take(self) -> C:
         """Return a child that waits, or a new one."""
         with self._lock:
             if self._is_interrupted:
@@ -126,7 +129,7 @@ class ChildPool:
             self._working.add(child)
             return child
 
-    def give_back(self, child: ChildProcess) -> None:
+    def give_back(self, child: C) -> None:
         """Keep a child for the next question, if it is alive."""
         with self._lock:
             self._working.discard(child)

@@ -36,8 +36,8 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_in
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
-# These functions access memory on behalf of instrumented kernels, so calls of them are checked.
 _RACE = Instrumentation(("race",))
+# These functions access memory on behalf of instrumented kernels, so calls of them are checked.
 _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
 
 

@@ -23,8 +23,8 @@ from jitload.toolchain.host import INCLUDE_DIR, read_macros
 def check_conditions(build: HostBuild) -> None:
     """Raise `CompileError` if a condition tests what only torch's own headers define, such as `#ifdef SIZEOF_LONG`."""
     if lacking := {name for unit in build.host.units for name in _lacking_names(build, unit)}:
-        log = "".join(f'error: jitload\'s headers for torch lack "{name}" of a condition\n' for name in sorted(lacking))
-        raise CompileError(stage="host", name=build.request.name, log=log, hint=LACKING)
+        log = f"conditions of the preprocessor test {', '.join(missing := sorted(lacking))}"
+        raise CompileError(stage="host", name=build.request.name, log=log, hint=LACKING, missing=(*missing,))
 
 
 def _lacking_names(build: HostBuild, unit: Unit) -> Iterator[str]:

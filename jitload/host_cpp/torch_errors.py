@@ -22,7 +22,7 @@ _OF_AUTHOR = re.compile(
     r"|operator(?:!|&&|\|\||\+\+|--)[’\"].*Tensor"  # torch's tensors do not have these either
 )
 _OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|headers for torch lack"
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
     r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end|Py(?:[A-Z][A-Za-z]*)?_\w+|PyObject)[\"’]"
     r"|[\"‘](?:D?CHECK(?:_(?:[NEGL][EQT]|NOTNULL))?|[VD]?LOG(?:_IF)?|INFO|WARNING|ERROR|FATAL)[\"’]"  # Logging.h
     r"|operator<<[’\"].* ‘(?:const )?std::(?:vector|map|set|pair)<"  # declared there, too
@@ -99,9 +99,8 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
 
 def light_macros(*copied: str) -> set[str]:
     """Return the macros that the light headers define, and those of copied headers."""
-    headers = [path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")]
-    headers += map(read_header, copied)
-    return {name for header in headers for name in _MACRO_DEFINITION.findall(header)}
+    light = (path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h"))
+    return {name for header in (*light, *map(read_header, copied)) for name in _MACRO_DEFINITION.findall(header)}
 
 
 def torch_hint(log: str, texts: Iterable[str]) -> str:
