@@ -12,27 +12,13 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload import cpp_extension
-from jitload.errors import ToolchainError
 from jitload.host_cpp.torch_headers import FORWARDED, RENAMED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
-from jitload.request.arguments import Options, TorchText, read_options
-from jitload.request.sources import Sources, inline_sources
+from jitload.request.arguments import Options, TorchText
+from jitload.request.sources import Sources
 from jitload.host_cpp.torch_errors import missing_names
 from jitload.request.kind import is_torch_text
 from jitload.request.torch_text import torch_sources
-
-
-@pytest.mark.parametrize(
-    ("sources", "is_for_torch"),
-    [
-        (Sources(host=(("m.cpp", "#include <torch/extension.h>"),)), True),
-        (Sources(cuda=(("m.cu", "void f(const at::Tensor& x) {}"),)), True),
-        (Sources(cuda=(("m.cu", "#include <torch/extension.h>\n__global__ void k() {}"),)), False),
-        (Sources(host=(("m.cpp", "void f(tvm::ffi::TensorView x) {} // not torch::Tensor"),)), False),
-    ],
-)
-def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool):
-    assert is_torch_text(sources) is is_for_torch
 
 
 def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
@@ -68,30 +54,6 @@ def test_operators_of_the_installed_torch_compile(which: str):
     assert len(torch_operators.operator_declarations(uses).functions) > 2 * len(names) - 30
 
 
-def test_declarations_are_those_of_torchs_headers():
-    methods, functions, headers = torch_operators.operator_declarations(
-        "x.var(1); at::max_out(v, i, x, 0); at::empty({2})"
-    )
-    assert "Tensor var(int dim) const;" in methods
-    (values,) = [function for function in functions if "max_values" in function]
-    assert values.startswith("inline std::tuple<Tensor &,Tensor &> max_out(Tensor & max, Tensor & max_values, ")
-    assert '"aten::max", "dim_max", "dim keepdim max max_values ", "__"' in values
-    assert "return std::tuple<Tensor &,Tensor &>{max, max_values};" in values
-    assert all("SymInt" not in function for function in functions)
-    assert headers == {"tuple"}
-
-
-def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
-    torch_operators.torch_include_dir.cache_clear()
-    torch_operators.read_header.cache_clear()
-    try:
-        with pytest.raises(ToolchainError, match=r"pip install 'torch>=2\.10'"):
-            torch_operators.operator_declarations("at::some_operator(x)")
-    finally:
-        torch_operators.torch_include_dir.cache_clear()
-
-
 @pytest.mark.parametrize(
     ("line", "names"),
     [
@@ -100,7 +62,6 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
         ('x.cu(3): error: class "at::Tensor" has no member "bar"', ["at::Tensor::bar"]),
         ("x.cpp:1:10: fatal error: torch/library.h: No such file or directory", ["torch/library.h"]),
         ("x.cpp:3:4: error: ‘List’ in namespace ‘c10’ does not name a template type", ["c10::List"]),
-        ("x.cpp:1:10: fatal error: dnnl.h: No such file or directory", ["dnnl.h"]),
         ("x.cpp:1:10: fatal error: mine/nowhere.h: No such file or directory", []),
         ('x.cu(3): error: identifier "AT_FOO" is undefined', ["AT_FOO"]),
         ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
@@ -108,12 +69,8 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             "l.h:41: error: static assertion failed: TORCH_LIBRARY: jitload's headers for torch lack this",
             ["TORCH_LIBRARY"],
         ),
-        ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
         ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
-        ("x.cpp:3: error: ‘yy’ was not declared in this scope; did you mean ‘py’?", []),
         ("x.cpp:3: error: ‘tensors’ was not declared in this scope; did you mean ‘torch::Tensor’?", []),
-        ("x.cpp:3: error: ‘nm’ is not a member of ‘torch’; did you mean ‘mm’?", ["torch::nm"]),
-        ("x.cpp:7:109: error: ‘caffe2’ has not been declared", ["caffe2"]),
         (
             "x.cpp:3: error: call of overloaded ‘conv2d(torch::Tensor&, int)’ is ambiguous",
             ["conv2d(torch::Tensor&, int)"],
@@ -126,10 +83,7 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             "c.h:9: error: incomplete type ‘jitload_torch::Code<std::complex<double> >’ used in nested name specifier",
             ["std::complex<double>"],
         ),
-        ('x.cu(9): error: incomplete type "jitload_torch::Caster<c10::Generator>" is not allowed', ["c10::Generator"]),
         ("x.cpp:3: error: return type ‘struct c10::complex<float>’ is incomplete", ["struct c10::complex<float>"]),
-        ('x.cu(3): error: expected a ";"', []),
-        ("x.cpp:3: error: ‘begin’ was not declared in this scope", ["begin"]),
         (
             'x.cu(3): error: this range-based "for" statement requires a suitable "begin" function and none was found',
             ["begin"],
@@ -140,12 +94,6 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             ["std::vector<at::Tensor>"],
         ),
         (
-            'x.cpp:3: error: could not convert ‘{f(c10::TextArg("a")), g("b"), h()}’ from ‘<brace-enclosed initializer '
-            "list>’ to ‘std::vector<at::Tensor>’",
-            ["std::vector<at::Tensor>"],
-        ),
-        ("x.cpp:3: error: no match for ‘operator!’ (operand type is ‘torch::Tensor’ {aka ‘at::Tensor’})", []),
-        (
             "x.cpp:3: error: no match for ‘operator!’ (operand type is ‘pybind11::object’)",
             ["operator! of pybind11::object"],
         ),
@@ -153,27 +101,18 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             "x.cpp:3: error: conversion from ‘pybind11::object’ to non-scalar type ‘pybind11::list’ requested",
             ["pybind11::object"],
         ),
-        ("x.cpp:3: error: no match for ‘operator&&’ (operand types are ‘at::Tensor’ and ‘at::Tensor’)", []),
         (
             "x.cpp:3: error: no match for ‘operator=’ (operand types are ‘at::Tensor’ and ‘at::Generator’)",
             ["operator= of at::Tensor"],
         ),
-        (
-            'x.cu(3): error: no suitable conversion function from "<expression error>" to "at::Generator" exists',
-            ["at::Generator"],
-        ),
         ("x.cpp:3: error: ‘PyErr_Clear’ was not declared in this scope", ["PyErr_Clear"]),
-        ('x.cu(3): error: identifier "PyExc_ValueError" is undefined', ["PyExc_ValueError"]),
-        ("x.cpp:3: error: ‘PyObject’ does not name a type", ["PyObject"]),
         ("x.cpp:3: error: ‘CHECK_EQ’ was not declared in this scope", ["CHECK_EQ"]),
         ("x.cpp:3: error: ‘CHECK_INPUT’ was not declared in this scope", []),
-        ("x.cpp:3: error: ‘INFO’ was not declared in this scope", ["INFO"]),
         (
             "x.cpp:3: error: no match for ‘operator<<’ (operand types are ‘std::ostream’ {aka ‘std::basic_ostream<char>’} "
             "and ‘std::vector<int>’)",
             ["operator<< of std::ostream"],
         ),
-        ("x.cpp:3: error: no match for ‘operator<<’ (operand types are ‘std::ostream’ and ‘Mine’)", []),
         (
             'x.cu(9): error: no instance of overloaded function "gpuAtomicMax" matches the argument list',
             ["gpuAtomicMax"],
@@ -188,16 +127,11 @@ def test_missing_names_are_those_of_torch(line: str, names: list[str]):
     ("text", "line", "names"),
     [
         ("using namespace torch::autograd;", "x.cpp:3: error: ‘autograd’ is not a namespace-name", ["autograd"]),
-        ("namespace nn = torch::nn;", "x.cpp:3: error: ‘nn’ is not a namespace-name", ["nn"]),
-        ("using namespace torch;", "x.cpp:3: error: ‘autograd’ has not been declared", ["autograd"]),
         ("using namespace at;", "x.cpp:3: error: ‘TensorIteratorConfig’ was not declared in this scope", ["TensorIteratorConfig"]),
-        ("using namespace at;", 'x.cu(3): error: identifier "parallel_reduce" is undefined', ["parallel_reduce"]),
         ("using namespace c10;", "x.cpp:3: error: ‘IValue’ does not name a type", ["IValue"]),
         ("using namespace torch; nn::relu(1);", 'x.cu(9): error: name followed by "::" must be a class or namespace name', ["nn::relu"]),
         ("struct F : autograd::Function<F> {};", "x.cu(9): error: not a class or struct name", ["autograd::Function"]),
         ("using namespace torch;", "x.cpp:3: error: ‘n’ was not declared in this scope", []),
-        ("using namespace torch;", "x.cpp:3: error: ‘deep’ is not a namespace-name", []),
-        ("namespace at { int f(); }", "x.cpp:3: error: ‘IValue’ was not declared in this scope", []),
         ("using namespace mine;", "x.cpp:3: error: ‘IValue’ was not declared in this scope", []),
     ],
 )  # fmt: skip
@@ -237,10 +171,12 @@ int64_t f(torch::Tensor x) { return int64_t(fmax(1., atan2(0., 1.))) + rand() % 
 int64_t g(torch::Tensor x) { return strlen("four") + std::gcd(4, 6) + static_cast<int64_t>(std::trunc(1.5)); }
 int64_t h(std::tuple<int, int> x) { return std::apply([](auto... i) { return std::max({i...}); }, x); }
 bool i() { return std::is_signed_v<int> && std::uniform_int_distribution<int>(1, 2).min() == 1; }
+int64_t index_size(torch::Tensor x) { std::ostringstream s; s << x.get_device(); return s.str().size(); }
 """
-    module = jitload.load_inline("names", cpp_sources=text, functions=["f", "g", "h", "i"])
+    module = jitload.load_inline("names", cpp_sources=text, functions=["f", "g", "h", "i", "index_size"])
     x = torch.ones(1)
     assert (module.f(x), module.g(x), module.h((1, 2)), module.i()) == (32770, 7, 2, True)
+    assert module.index_size(x) == 1  # the index of a device is a character, as in torch
 
 
 def test_a_source_may_define_macros_with_short_names():
@@ -251,20 +187,14 @@ def test_a_source_may_define_macros_with_short_names():
         assert jitload.load_inline("short_names", cpp_sources=text, functions=["f"]).f([12]) == 42
 
 
-def test_a_device_index_is_a_character_as_in_torch():
-    text = (
-        "std::string f(torch::Tensor x) { std::ostringstream s; s << x.get_device(); return c10::str(s.str().size()); }"
-    )
-    assert jitload.load_inline("device_index", cpp_sources=text, functions=["f"]).f(torch.ones(1)) == "1"
-
-
 def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
     conditions = "defined(TORCH_VERSION_MAJOR) && TORCH_VERSION_MAJOR >= 2", "PY_VERSION_HEX >= 0x03080000"
     text = "".join(f"\n#if {condition}\n n++;\n#endif" for condition in conditions)
-    text = f"#include <torch/extension.h>\nint64_t f() {{ int64_t n = 0;{text}\n return n; }}"
+    text = f"#include <torch/extension.h>\n#include <cmath>\nint64_t f() {{ int64_t n = 0;{text}\n return n; }}"
     text += "\nint64_t g(torch::Tensor x) { return x._version() - 1; }"  # signed, as in torch
-    module = jitload.load_inline("conditions", cpp_sources=text, functions=["f", "g"])
-    assert (module.f(), module.g(torch.ones(1))) == (len(conditions), -1)
+    text += "\nbool has_overloads(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
+    module = jitload.load_inline("conditions", cpp_sources=text, functions=["f", "g", "has_overloads"])
+    assert (module.f(), module.g(torch.ones(1)), module.has_overloads(1.5)) == (len(conditions), -1, True)
 
 
 def test_a_condition_on_cuda_version_brings_the_header_that_defines_it():
@@ -286,21 +216,13 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("condition", "name"),
     [
-        ("#ifdef SIZEOF_LONG", "SIZEOF_LONG"),
         ("#ifdef THO_DISPATCH_SWITCH", "THO_DISPATCH_SWITCH"),  # of a copied header, which this source does not include
         ("#ifndef CHECK\n#error no macro\n#define CHECK(x) x", "CHECK"),
         ("#if HAVE_ERF && \\\n  defined(C10_DEPRECATED_MESSAGE)", "C10_DEPRECATED_MESSAGE, HAVE_ERF"),
-        (
-            "#if HAVE_ERF && \\ \n  defined(C10_DEPRECATED_MESSAGE)",
-            "C10_DEPRECATED_MESSAGE, HAVE_ERF",
-        ),  # g++ allows the space
-        ("#if 0\n#elif AT_PARALLEL_OPENMP // where torch has it\n", "AT_PARALLEL_OPENMP"),
         ("#if FROM_AN_OPTION >= 8", "SIZEOF_LONG"),
-        ('const char* text = R"(\n#define\n)";\n#if OF_TWO', "HAVE_ERF"),
         ("#define IS_NEW (PYBIND11_VERSION_HEX >= 0x02060000)\n#if IS_NEW", "PYBIND11_VERSION_HEX"),
         ("#if __has_include(<ATen/ops/add.h>)", "ATen/ops/add.h"),
         ('#include "with_condition.h"\n#if 1', "Py_PYTHON_H"),
-        ("#include <system/with_condition.h>\n#if 1", "Py_PYTHON_H"),
     ],
 )
 def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
@@ -347,13 +269,6 @@ int64_t f() { return M_PI * 100; }
     assert (fallbacks, module.f()) == ([], 314)
 
 
-def test_mathematics_have_the_overloads_of_math_h_and_dtypes_torchs_signs():
-    text = "#include <cmath>\nbool f(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
-    assert jitload.load_inline("mathematics", cpp_sources="#include <torch/extension.h>\n" + text, functions=["f"]).f(
-        1.5
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
@@ -398,12 +313,6 @@ def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: st
     assert bool(torch_text._unused_parts(texts, [tmp_path])) is is_plain
 
 
-@pytest.mark.parametrize("header", ["ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "ATen/cuda/CUDAApplyUtils.cuh"])
-def test_the_halves_of_cuda_are_declared_before_torchs_atomics(header: str):
-    needed = set(torch_text._standard_headers(f"#include <{header}>", is_cuda=True))
-    assert needed == {"cuda_fp16.h", "cuda_bf16.h"}
-
-
 def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
@@ -444,11 +353,3 @@ def test_small_headers_are_torchs_own():
     assert module.position(torch.tensor([7], dtype=torch.int32)) == 7
     with pytest.raises(NotImplementedError, match=r"index. not implemented for 'Float'"):
         module.position(values)
-
-
-def test_the_options_of_a_text_do_not_depend_on_its_name():
-    def options(name: str) -> Options:
-        sources = inline_sources(name, "__global__ void k() {}", "void f();")
-        return torch_sources(name, sources, ["f"], read_options(extra_cuda_cflags=["-O3"]), TorchText())[1]
-
-    assert options("first") == options("second")  # nvcc is asked once for the commands that it runs with them

@@ -96,12 +96,6 @@ def test_an_argument_is_returned_as_the_same_object_and_changed_in_place(cases: 
     assert x[0, 0] == (((1 + 1.5) * (1 + 1.5) + 1) ** 2 - 0.5) / 2
 
 
-def test_operators_record_gradients(cases: ModuleType):
-    weights = torch.ones(2, 3, requires_grad=True)
-    cases.multiply(weights, torch.full((3, 1), 2.0)).sum().backward()
-    assert torch.equal(weights.grad, torch.full((2, 3), 2.0))
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int64, torch.float64, torch.bfloat16])
 def test_dispatch_instantiates_each_dtype(cases: ModuleType, dtype: torch.dtype):
     x = torch.arange(12).to(dtype)
@@ -259,57 +253,26 @@ def test_an_error_of_the_text_is_at_its_line():
         )
 
 
-@pytest.mark.parametrize("name", ["1x a-b/naïve", "class"])
-def test_a_module_may_have_any_name(name: str):
-    assert cpp_extension.load_inline(name, ONCE, functions=("f",)).f(3) == 3
+def test_a_module_may_have_any_name():
+    assert cpp_extension.load_inline("1x a-b/naïve", ONCE, functions=("f",)).f(3) == 3
 
 
-ODD = [
-    f"\ufeff{ONCE}",
-    "",
-    "namespace n { int f(int x) { return x; } }",
-    f"#define g f\n{ONCE.replace('f(', 'h(').replace('{', '{' + chr(13) + chr(10))}",
-    'const char* s = R"(#include <nope.h> std::hermite x.sum(1))";\nint main() { return 0; }',
-    "#define A \\",
-    "int y;",
-]
-
-
-@pytest.mark.parametrize(
-    ("sources", "functions", "results"),
-    [
-        (ODD, {"f": 'a "quoted"\n%s \\ ??/ ünï \0 end', "n::f": 3, "g": "", "h": ""}, ["f", "n::f", "g", "h"]),
-        ("using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }", ["f", "f"], ["f"]),
-        (f'{ONCE}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}', None, ["f"]),
-    ],
-    ids=["odd characters", "names of all namespaces", "a module of another name"],
-)  # fmt: skip
-def test_odd_texts_build(sources: Any, functions: Any, results: list[str]):
-    module = cpp_extension.load_inline("odd", sources, functions=functions)
-    assert [getattr(module, result)(3) for result in results] == [3] * len(results)
+def test_a_text_may_use_all_namespaces_and_name_its_module_otherwise():
+    text = "using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }"
+    module = cpp_extension.load_inline("odd", f'{text}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}')
+    assert module.f(3) == 3
 
 
 @pytest.mark.parametrize(
     ("sources", "functions", "message"),
     [
         (None, ["f"], "module 'odd' has no source"),
-        ("", ["f"], "module 'odd' has no source"),
-        (ONCE.encode(), ["f"], "cpp_sources must be a str or a list of str, got bytes"),
         (f"{ONCE}\0", ["f"], "cpp_sources contains a NUL character"),
-        (f"{ONCE}// \udc80", ["f"], "cpp_sources is not valid Unicode"),
         (ONCE, ["f;"], "functions= has 'f;', which is not the name"),
-        (ONCE, [3], "functions= has 3, which is not the name"),
         (ONCE, 3, "functions must be a list or dict of"),
         (ONCE, [], "has no PYBIND11_MODULE: list the functions to export"),
         (ONCE, ["f", "g"], r"functions\['g'\]:1: ‘g’ was not declared(?s:.*)\nfunctions= names 'g', which the C\+\+ does not"),
-        (f"namespace n {{ {ONCE} }}", ["n::g"], r"functions\['n::g'\]:1: ‘g’ is not a member of ‘n’"),
-        (f"{ONCE}\n/*", ["f"], "odd.cpp:2: unterminated comment"),
-        ("int f(int x) {\n  return x;", ["f"], "the end of the text:1: a template declaration cannot appear"),
         ("int f(int x) { return x }", ["f"], "odd.cpp:1: expected ‘;’ before ‘}’"),
-        ("int f(int x) { return x – 1; }", ["f"], "odd.cpp:1: extended character – is not valid"),
-        ("int f(int x) {\r\n  return x + \\\r\n 1 + z;\r\n}\r\n", ["f"], "odd.cpp:3: ‘z’ was not declared"),
-        (f"{ONCE}\nint f(int x) {{ return x; }}", ["f"], r"odd.cpp:2: redefinition of ‘int f\(int\)’"),
-        (f"{ONCE}\n#error stop", ["f"], "odd.cpp:2: #error stop"),
         (["int y;", f"{ONCE}\nint z = undeclared;"], ["f"], r"cpp_sources\[1\]:2: ‘undeclared’ was not declared"),
         (f'#include "nope.h"\n{ONCE}', ["f"], "odd.cpp:1: nope.h: No such file"),
         ("int h(int);\nint f(int x) { return h(x); }", ["f"], r"odd.so needs h\(int\)"),
@@ -410,20 +373,6 @@ def test_install_replaces_two_functions_until_the_last_block_ends():
             assert (module.load_inline, module.load) == (cpp_extension.load_inline, cpp_extension.load)
         assert module.load_inline is cpp_extension.load_inline
         assert {name: vars(module)[name] for name in others} == others  # BuildExtension, CUDAExtension and so on
-    assert module.load_inline is original
-
-
-def test_threads_install_and_remove():
-    import torch.utils.cpp_extension as module
-
-    original = module.load_inline
-
-    def use() -> bool:
-        with cpp_extension.install():
-            return module.load_inline is cpp_extension.load_inline
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda _: use(), range(200)))
     assert module.load_inline is original
 
 
