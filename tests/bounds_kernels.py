@@ -16,8 +16,6 @@ KERNELS = {
         "for (int k = 0; k < 2; ++k) y[k + (int)block * 2] = x[k];"),
     "strided_loop": ("x y", "", "", "const float* x, float* y, int n",
         "for (int k = i; k < n; k += blockDim.x * gridDim.x) y[k] = x[k];"),
-    "size_loop": ("x y", "", "", "const float* x, float* y, unsigned long long n",
-        "for (size_t k = i; k < n; k += (size_t)blockDim.x * gridDim.x) y[k] = x[k];"),
     "rows": ("x y", "", "", "const float* x, float* y, int m, int n, long long stride",
         "int r = blockIdx.y * blockDim.y + threadIdx.y; if (r < m && i < n) y[r * n + i] = x[r * stride + i];"),
     "row_sum": ("x y", "", "", "const float* x, float* y, int n",
@@ -45,8 +43,6 @@ KERNELS = {
         "for (int k = 0; k < n; ++k) s += *x++; if (threadIdx.x == 0) *y = s;"),
     "atomic": ("x y", "", "", "const int* x, int* y, int n", "if (i < n) atomicAdd(&y[0], x[i]);"),
     "bytes": ("x y", "", "", "const unsigned char* x, unsigned char* y, int n", "if (i < n) y[i] = x[i];"),
-    "halves": ("x y", "", "", "const short* x, short* y, int n", "if (i < n) y[2 * i + 1] = x[i];"),
-    "last": ("y", "", "", "float* y, int n", "if (i == n - 1) y[i] = 1;"),
     "parameter_guard": ("", "x y", "", "const float* x, float* y, int n, int m",
         "if (m > 3 && i < n) y[i] = x[i]; else if (m < 2 && i < n) y[i + 1] = x[i + 2];"),
     "shared_sum": ("x y", "", "s", "const float* x, float* y, int n",
@@ -60,11 +56,7 @@ KERNELS = {
         "c = blockIdx.y * 8 + threadIdx.x; r = blockIdx.x * 8 + threadIdx.y;\n"
         "if (c < n && r < n) y[r * n + c] = s[threadIdx.x][threadIdx.y];"),
     "called": ("x y", "", "", "const float* x, float* y, int n", "if (i < n) y[index_of(i, n)] = twice(x[i]);"),
-    "in_place": ("x", "", "", "float* x, int n", "if (i < n) x[i] = x[i] * 2 + x[0];"),
     "not_first": ("x y", "", "", "const float* x, float* y", "if (blockIdx.x) y[blockIdx.x - 1] = x[threadIdx.x];"),
-    "from_one": ("x y", "", "", "const float* x, float* y, int n",
-        "float s = x[0]; for (int k = 1; k < n; ++k) s += x[k]; for (int k = 0; k < n; ++k) y[k] = s;"),
-    "voting": ("x y", "", "", "const int* x, int* y", "y[i] = __syncthreads_count(x[i]) + __activemask();"),
     # Arrays in shared memory, some of which are too small for some blocks.
     "mirrored": ("x y s", "", "", "const float* x, float* y",
         "__shared__ float s[40]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[blockDim.x - 1 - threadIdx.x];"),
@@ -86,7 +78,6 @@ KERNELS = {
         "__shared__ int s[64]; s[threadIdx.x] = i; __syncthreads(); y[i] = s[j[i] & 63];"),
     # Values in memory decide: the extents are an upper limit.
     "masked": ("m", "y", "", "const int* m, float* y, int n", "if (i < n && m[i]) y[i] = 1;"),
-    "either": ("", "x y", "", "const int* x, int* y, int n", "if (i < n) if (x[i] || x[0]) y[i] = 1;"),
     "broken_off": ("", "x", "y", "const int* x, int* y, int n",
         "int k = 0; for (; k < n; ++k) if (x[k]) break; if (i == 0) y[k] = k;"),
     "triangle": ("", "", "x", "float* x, int n", "if (i < n) for (int k = 0; k <= i; ++k) x[i * n + k] = 0;"),
@@ -101,12 +92,9 @@ KERNELS = {
     "modulo": ("y", "", "x", "const float* x, float* y, int n", "y[i] = x[i % n];"),
     "stored_in_loop": ("y", "", "x", "float* x, float** y, int n",
         "float* p = x; for (int k = 0; k < n; ++k) { y[k] = p; p += 2; }"),
-    "stored": ("y", "", "x", "float* x, float** y", "y[i] = x;"),
     "divided_by_loop": ("y", "", "x", "const float* x, float* y, int n",
         "float s = 0; for (int k = 0; k < n; ++k) s += x[k / 4]; y[i] = s;"),
     "passed": ("", "y", "x", "float* x, float* y, int n", "if (i < n) y[i] = load(x, i);"),
-    "logarithmic": ("y", "", "x", "const float* x, float* y, int n",
-        "float s = 0; for (int k = 1; k < n; k *= 2) s += x[k]; y[i] = s;"),
 }  # fmt: skip
 
 _HEAD = """

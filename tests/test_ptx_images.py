@@ -58,20 +58,6 @@ def test_later_gpus_get_the_ptx(both, stub_driver, capability, loaded):
     assert ["PTX" if number == "0" else number for number in numbers] == loaded
 
 
-def test_one_run_of_the_compiler_makes_both(monkeypatch):
-    from jitload.kernels import compilation as kernels
-
-    archs: list[str] = []
-    compile_for_arch = kernels.compile_for_arch
-    monkeypatch.setattr(
-        kernels,
-        "compile_for_arch",
-        lambda source, arch, tools: archs.append(arch) or compile_for_arch(source, arch, tools),
-    )
-    jitload.build_inline("once", cuda_sources=ADD, arch=("compute_80", "sm_80"))
-    assert archs == ["sm_80"]
-
-
 def test_inspection_reads_the_machine_code(both, only_ptx):
     function = jitload.load_module(both).add
     assert "sm_80" in str(function.sass())

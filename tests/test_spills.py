@@ -45,14 +45,6 @@ def test_messages_are_kept_and_the_report_is_not():
     assert without_report(LOG, ["-O3", "--ptxas-options=-O1", "-DV=-v"]).splitlines() == kept
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--ptxas-options=-v"], ["-Xptxas", "-v"], ["-Xptxas=-O1,-v"], ["--ptxas-options", "--verbose"]],
-)
-def test_the_report_of_ptxas_is_kept_on_request(options):
-    assert without_report(LOG, options) == LOG
-
-
 @pytest.fixture(scope="module")
 def cubin():
     return jitload.compile_cubin(SPILLS, arch=ARCH)

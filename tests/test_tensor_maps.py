@@ -161,17 +161,15 @@ BAD_CALLS = {
     ),
     "column": (tensor((4, 64), "bfloat16", (1, 8)), "must be contiguous in its last axis for its tensor map"),
     "empty": (tensor((4, 0), "bfloat16"), "must have 1 to 4294967296 elements in axis 1 for its tensor map, got 0"),
-    "far": (tensor((2, 64), "bfloat16", (2**40, 1)), r"of 16 bytes below 2\*\*40 for its tensor map"),
     "address": (tensor((4, 64), "bfloat16", offset=8), "'a' must be aligned to 16 bytes for its tensor map"),
     "number": (7, "'a' must be a bfloat16 CUDA tensor"),
-    "None": (None, "'a' must be a bfloat16 CUDA tensor"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_calls_that_are_refused(mod, stub_driver, name):
     argument, message = BAD_CALLS[name]
-    error = TypeError if name in ("dtype", "number", "None") else ValueError
+    error = TypeError if name in ("dtype", "number") else ValueError
     arguments = (argument, tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
     assert_refused(error, message, mod.gemm, *arguments)
     assert not encoded(stub_driver)
@@ -187,12 +185,8 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"tensor": "a b"}, "Tma.tensor: 'a b' is not an identifier"),
     "swizzle": ({"swizzle": "16B"}, "Tma.swizzle: must be '32B' or '64B' or '128B', got '16B'"),
     "dtype": ({"dtype": "complex64"}, "Tma.dtype: must be 'uint8' or "),
-    "float": ({"box": (1.5,)}, r"Tma.box\[0\]: must be an int or an expression \(str\), got float"),
     "256": ({"box": (257, 8)}, r"Tma.box\[0\]: must be from 1 to 256, got 257"),
-    "negative": ({"box": (1, -1)}, r"Tma.box\[1\]: must be from 1 to 256, got -1"),
     "corners": ({"lower": (1,)}, "Tma.box: must have 1 to 5 numbers; for im2col, two, with lower"),
-    "im2col": ({"box": (8,), "lower": (1,), "upper": (1,)}, "Tma.box: must have 1 to 5 numbers; for im2col, two"),
-    "no axes": ({"box": ()}, "Tma.box: must have 1 to 5 numbers"),
     "rank": ({"box": (1,) * 6}, "Tma.box: must have 1 to 5 numbers"),
 }
 
@@ -214,8 +208,6 @@ BAD_LAUNCHES = {
     "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\]: .* a dtype of uint8, int8, .*; 'a' has None"),
     "other dtype": (Tma("c", box=(8, 8), dtype="float16"), r"tma\['a_map'\]: .*; 'c' has bfloat16"),
     "integer": (Tma("k", box=(8, 8), dtype="float16"), "the map needs a pointer, .* 'k' has"),
-    "itself": (Tma("a_map", box=(8, 8), dtype="float16"), "the map needs a pointer, .* 'a_map' has"),
-    "other map": (Tma("b_map", box=(8, 8), dtype="float16"), "the map needs a pointer, .* 'b_map' has"),
 }
 
 
@@ -238,13 +230,6 @@ def test_a_map_of_no_parameter_and_the_cpu_are_refused():
         build({"a_map": A}, arch=(ARCH, "cpu"))
     with pytest.raises(LaunchSpecError, match="must be a mapping from names of parameters to Tma records"):
         build({"a_map": (8, 8)})
-
-
-def test_a_pointer_to_a_map_is_not_a_map():
-    source = SOURCE.replace("image(MAP x_map", "image(const CUtensorMap* x_map")
-    functions = {"image": Launch(grid=1, block=1, tma={"x_map": IM2COL})}
-    with pytest.raises(LaunchSpecError, match="'x_map' is not a const __grid_constant__ CUtensorMap of image"):
-        jitload.load_inline("maps", cuda_sources=source, functions=functions, arch=ARCH)
 
 
 def test_architectures_may_put_a_map_at_different_offsets(stub_driver):
