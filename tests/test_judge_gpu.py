@@ -51,11 +51,6 @@ def test_the_time_that_python_needs_is_in_neither_time(judge):
         speedups.append(judge.run(source).speedup)
 
 
-def test_python_files_that_launch_kernels(judge):
-    verdict = judge.run(f"{TOP}\ndef f(x, y):\n    kernel(x, y)")
-    assert verdict.ok, verdict
-
-
 @pytest.mark.parametrize(
     ("change", "stage"),
     [
@@ -175,9 +170,6 @@ CHEATS = {
         """,
         "known = {}",
     ),
-    "changed inputs": (("cheat",), "kernel(x, y)\nx.zero_()", ""),
-    "the reference in disguise": (("cheat",), "torch.add(x, 1, out=y)", ""),
-    "nothing": (("wrong",), "pass", ""),
 }  # fmt: skip
 
 

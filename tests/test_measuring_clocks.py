@@ -12,8 +12,7 @@ from builds import run_python
 import jitload
 from jitload.errors import JitLoadError
 from jitload.measuring import clocks
-from jitload.measuring.benchmark import Arguments, Options, Subject
-from jitload.measuring.clocks import CpuClock, CudaClock, Sample
+from jitload.measuring.clocks import CudaClock, Sample
 from jitload.measuring.memory import Extent, merge_extents
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -83,48 +82,6 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
     assert driver.calls[-4:] == ["cuMemFree", *["cuEventDestroy"] * 2, "cuMemFree"]
 
 
-def test_functions_that_are_compared_have_host_times_of_their_own(monkeypatch):
-    """The GPU is kept busy for as long as the host needs for this function, not for the one before it."""
-    driver, host_ns = RecordingDriver(), [0]
-    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: sum(host_ns))
-    with ExitStack() as resources:
-        clock = CudaClock(driver, 0, 5, flushes_l2=True, resources=resources)
-        arguments = Arguments((), (), clock)
-        subjects = [Subject(lambda us=us: host_ns.append(us * 1000), arguments, f"{us}") for us in (50, 5)]
-        for subject in subjects:
-            subject.prepare(Options())
-        for _ in range(25):
-            clears = []
-            for subject in subjects:
-                driver.calls.clear()
-                subject.take_sample()
-                clears.append(driver.calls.count("cuMemsetD8Async"))
-    assert clears == [25, 5]  # a clear takes 10 µs; two launches and a clear are added, and one empties the cache
-
-
-def test_errors_of_the_driver():
-    class Status(int):
-        name = "CUDA_ERROR_OUT_OF_MEMORY"
-
-    driver = RecordingDriver()
-    driver.answers["cuMemAlloc"] = lambda _: (Status(2), None)
-    with pytest.raises(JitLoadError, match="there is not enough: use smaller tensors"):
-        CudaClock(driver, 0, 5, flushes_l2=False, resources=ExitStack())
-
-
-@pytest.mark.parametrize("function", ["cuEventCreate", "cuEventElapsedTime"])
-def test_a_clock_that_cannot_be_made_leaves_nothing_behind(function):
-    class Status(int):
-        name = "CUDA_ERROR_UNKNOWN"
-
-    driver = RecordingDriver()
-    driver.answers[function] = lambda *_: (Status(999), None)
-    with pytest.raises(JitLoadError, match="CUDA_ERROR_UNKNOWN"), ExitStack() as resources:
-        CudaClock(driver, 0, 5, flushes_l2=False, resources=resources)
-    assert driver.calls.count("cuMemAlloc") == driver.calls.count("cuMemFree") == 1
-    assert driver.calls.count("cuEventCreate") == driver.calls.count("cuEventDestroy")
-
-
 # ---- on a GPU ------------------------------------------------------------------------------------------------------
 
 SPIN = r"""
@@ -146,35 +103,6 @@ def spinning(gpu, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield jitload.load_inline("spinning", cuda_sources=SPIN)
-
-
-def test_what_restoring_leaves_in_the_cache_is_no_reason_to_restore():
-    class CachedClock(CpuClock):
-        """A clock of a device that is slower if its cache is empty, or has the lines of copies."""
-
-        last = "call"
-
-        def restore(self, extent, copy):
-            super().restore(extent, copy)
-            self.last = "copies"
-
-        def empty_cache(self):
-            self.last = "nothing"
-
-        def time(self, sample):
-            if sample.restore:
-                sample.restore()
-            us = {"call": 9.0, "copies": 13.0, "nothing": 20.0}[self.last]
-            sample.call()
-            self.last = "call"
-            return us
-
-    x = torch.zeros(4)
-    subject = Subject(lambda x: x.fill_(1), Arguments((x,), [True], CachedClock()))
-    subject.prepare(Options(seconds=0.01))
-    subject.take_sample()
-    record = subject.result(Options())
-    assert (record.restored, record.median_us) == (False, 9.0)
 
 
 def test_adjacent_allocations_are_copied_separately():
