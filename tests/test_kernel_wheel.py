@@ -15,8 +15,6 @@ from builds import ROOT
 
 import jitload
 from jitload.building.native import NAMES, NATIVE_DIR, find_native
-from jitload.prebuilding.files import read_requests
-from jitload.tuning.jobs import tune_requests
 
 pytest.importorskip("hatchling", reason="it builds the wheels")
 pytest_plugins = ["support.gpu_fixtures"]
@@ -150,18 +148,6 @@ def test_all_processes_choose_by_the_file_in_the_wheel(installed, tmp_path):
     first, second = (run_in(env, "-S", "-m", "fast_ops", cwd=tmp_path) for _ in range(2))
     assert first == second
     assert [line.rpartition(" ")[2] for line in first.splitlines()] == ["tuned", "tuned", "nearest"]
-
-
-def test_the_choices_of_the_example_fit_its_source(monkeypatch, tmp_path):
-    """Nothing has to be measured again."""
-    monkeypatch.syspath_prepend(EXAMPLE)
-    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
-    monkeypatch.setattr("jitload.tuning.tuner._measure", None)  # measures
-    (request,) = read_requests("fast_ops.requests:TUNE")[:1]
-    tuning = tune_requests([{**request, "arch": "cpu"}], output=tmp_path / "tuned.json")
-    assert tuning.choices[0] in jitload.Tuning.load("fast_ops:tuned.json").choices
-    for name in [name for name in sys.modules if name.partition(".")[0] == "fast_ops"]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 def test_an_architecture_that_is_missing_is_compiled_where_the_tools_are(installed, tmp_path):

@@ -46,19 +46,15 @@ def test_the_manual_says_what_each_attribute_does_on_the_cpu():
     assert missing == [], f"say in docs/cpu.md whether {missing} are refused or ignored (runtime/cpu/launch.cc)"
 
 
-def test_all_fields_have_defaults():
-    launch = Launch()
-    assert (launch.grid, launch.block, launch.cluster, launch.params, launch.priority) == (None,) * 5
-    assert (launch.kernel, launch.signature, launch.doc) == (None,) * 3
-    assert (launch.shared_bytes, launch.cooperative, launch.pdl, launch.args) == (0, False, False, {})
-    assert (launch.nullable, launch.raw_pointers, launch.strided) == ((), (), ())
-
-
-def test_lists_and_single_names_become_tuples():
-    launch = Launch(grid=["n", 2], block=[32, 4, 1], cluster=(2,), params=["x", "n"], nullable="x", strided=["x"])
-    assert (launch.grid, launch.block, launch.cluster) == (("n", 2), (32, 4, 1), (2,))
-    assert (launch.params, launch.nullable, launch.strided) == (("x", "n"), ("x",), ("x",))
-    assert Launch(grid="n", block=256).grid == "n"
+def test_equal_launches_are_equal_keys():
+    arguments = {"n": 1, "m": 2}
+    first = Launch(grid=["n"], block=256, args=arguments, strided="x")
+    arguments["n"] = 0
+    second = Launch(grid=("n",), block=256, args={"m": 2, "n": 1}, strided=("x",))
+    assert (first, hash(first)) == (second, hash(second))
+    for changed in (replace(first, pdl=True), replace(first, args={"n": 1}), replace(first, grid="n")):
+        assert changed != first
+        assert hash(changed) != hash(first)
 
 
 def test_members_of_enums_are_numbers():
@@ -75,15 +71,6 @@ def test_names_like_keywords_get_an_underscore():
     assert [python_name(name) for name in ("in", "in_", "match", "None")] == ["in_", "in_", "match", "None_"]
 
 
-def test_args_are_a_copy():
-    arguments = {"n": "x.numel()"}
-    launch = Launch(args=arguments)
-    arguments["n"] = "0"
-    assert launch.args == {"n": "x.numel()"}
-    assert type(launch.args) is dict
-    assert Launch(args={"causal": True}).args == {"causal": 1}
-
-
 def test_args_are_in_an_order_in_which_they_can_be_computed():
     launch = Launch(args={"c": "a + b", "b": "a * 2", "a": "x.numel()", "d": 1})
     order = list(launch.args)
@@ -91,33 +78,11 @@ def test_args_are_in_an_order_in_which_they_can_be_computed():
     assert set(order) == {"a", "b", "c", "d"}
 
 
-def test_equal_launches_hash_alike():
-    first = Launch(grid=["n"], block=256, args={"n": 1, "m": 2}, strided="x")
-    second = Launch(grid=("n",), block=256, args={"m": 2, "n": 1}, strided=("x",))
-    assert first == second
-    assert hash(first) == hash(second)
-    for changed in (replace(first, pdl=True), replace(first, args={"n": 1}), replace(first, grid="n")):
-        assert changed != first
-        assert hash(changed) != hash(first)
-
-
 def test_a_launch_cannot_be_changed_and_can_be_copied():
     launch = Launch(grid="n", args={"n": "x.numel()"})
     with pytest.raises(FrozenInstanceError):
         launch.grid = 1  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(launch)) == copy.deepcopy(launch) == launch
-
-
-def test_what_is_allowed_at_the_limits():
-    Launch(
-        grid=(2**31 - 1, 65535, 65535),
-        block=(16, 1, 64),
-        cluster=(4, 2, 2),
-        shared_bytes=227 << 10,
-        priority=-5,
-        doc="",
-    )
-    Launch(grid=0, block="n if n < 1024 else 1024", kernel="ns::scale<float, 4>", signature="float*, int")
 
 
 EXTENT = "an int, an expression (str) or a tuple of up to three of them"
@@ -128,59 +93,28 @@ EXPRESSION = "an int or an expression (str)"
     ("fields", "message"),
     [
         ({"grid": True}, f"grid: must be {EXTENT}, got bool"),
-        ({"grid": 1.5}, f"grid: must be {EXTENT}, got float"),
-        ({"block": {"x": 1}}, f"block: must be {EXTENT}, got dict"),
         ({"grid": (1, False)}, f"grid[1]: must be {EXPRESSION}, got bool"),
-        ({"grid": (1, None)}, f"grid[1]: must be {EXPRESSION}, got NoneType"),
-        ({"grid": ((1, 2), 3)}, f"grid[0]: must be {EXPRESSION}, got tuple"),
         ({"grid": ()}, "grid: must have one to three dimensions, got 0"),
-        ({"cluster": [1, 1, 1, 1]}, "cluster: must have one to three dimensions, got 4"),
         ({"grid": -1}, "grid: must be from 0 to 2147483647, got -1"),
         ({"grid": (1, 65536)}, "grid[1]: must be from 0 to 65535, got 65536"),
-        ({"block": 0}, "block: must be from 1 to 1024, got 0"),
-        ({"block": "4 - 5"}, "block: must be from 1 to 1024, got -1"),
         ({"block": (32, 1, 65)}, "block[2]: must be from 1 to 64, got 65"),
         ({"block": (64, "n", 32)}, "block: has 2048 threads; CUDA's limit is 1024"),
         ({"cluster": (5, "n", 4)}, "cluster: has 20 blocks; CUDA's limit is 16"),
-        ({"cluster": (2, 0)}, "cluster[1]: must be from 1 to 65535, got 0"),
         ({"shared_bytes": -1}, "shared_bytes: must be from 0 to 232448, got -1"),
-        ({"shared_bytes": None}, f"shared_bytes: must be {EXPRESSION}, got NoneType"),
-        ({"shared_bytes": (1,)}, f"shared_bytes: must be {EXPRESSION}, got tuple"),
         ({"cooperative": 1}, "cooperative: must be True or False, got int"),
-        ({"pdl": "yes"}, "pdl: must be True or False, got str"),
-        ({"cluster_policy": 1}, "cluster_policy: must be a str, got int"),
         ({"cluster_policy": "tight"}, "cluster_policy: must be 'spread' or 'load_balancing', got 'tight'"),
-        ({"priority": True}, "priority: must be an int, got bool"),
-        ({"priority": "high"}, "priority: must be an int, got str"),
         ({"priority": 2**40}, "priority: does not fit 32 bits"),
-        ({"kernel": 5}, "kernel: must be a str, got int"),
         ({"kernel": " "}, "kernel: must not be empty"),
-        ({"signature": ""}, "signature: must not be empty"),
-        ({"signature": b"int"}, "signature: must be a str, got bytes"),
         ({"doc": "a\0b"}, "doc: must not contain a null character"),
-        ({"doc": "\ud800"}, "doc: is not valid Unicode"),
-        ({"params": 5}, "params: must be a name (str) or a tuple of names, got int"),
-        ({"params": ("x", 5)}, "params: names must be str, got int"),
         ({"params": ("x", "n", "x")}, "params: has 'x' twice"),
-        ({"params": ("in", "in_")}, "params: has 'in_' twice"),
-        ({"nullable": None}, "nullable: must be a name (str) or a tuple of names, got NoneType"),
         ({"nullable": "x, y"}, "nullable: 'x, y' is not an identifier, so it cannot be the name of a parameter"),
-        ({"raw_pointers": {"x"}}, "raw_pointers: must be a name (str) or a tuple of names, got set"),
-        ({"strided": ""}, "strided: '' is not an identifier, so it cannot be the name of a parameter"),
         ({"args": [("n", 1)]}, "args: must be a mapping from names to expressions, got list"),
-        ({"args": {1: "n"}}, "args: names must be str, got int"),
-        ({"args": {"n!": "1"}}, "args: 'n!' is not an identifier, so it cannot be the name of a parameter"),
         ({"args": {"n": 0.5}}, f"args['n']: must be {EXPRESSION}, got float"),
-        (
-            {"args": {"n": 2**63}},
-            f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got {2**63}",
-        ),
         (
             {"args": {"n": 10**5000}},  # more digits than Python prints
             f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got another integer",
         ),
         ({"args": {"n": "n + 1"}}, "args: parameters are computed from each other: n -> n"),
-        ({"args": {"in": 1, "in_": 2}}, "args: has 'in_' twice"),
     ],
 )
 def test_a_field_of_another_form_is_refused(fields, message):
@@ -196,19 +130,14 @@ def test_args_that_need_each_other_are_refused():
     assert all({"a": "b", "b": "c", "c": "a"}[name] == needed for name, needed in pairwise(circle))
 
 
-@pytest.mark.parametrize("field", ["grid", "block", "cluster", "shared_bytes"])
-def test_malformed_expression_is_refused_at_once(field):
-    assert refusal(**{field: "n / 2"}) == (
-        f"{field}: / is not part of launch expressions\n"
+def test_malformed_expression_is_refused_at_once():
+    assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
+    assert refusal(shared_bytes="n / 2") == (
+        "shared_bytes: / is not part of launch expressions\n"
         "    n / 2\n"
         "      ^\n"
         "    Use // to round down, or ceil_div(a, b) to round up."
     )
-
-
-def test_malformed_expression_in_a_tuple():
-    assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
-    assert refusal(args={"n": "x.shape"}).startswith("args['n']: .shape alone is not an integer")
 
 
 def test_the_kernel_may_be_the_first_argument():
