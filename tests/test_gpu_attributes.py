@@ -69,6 +69,9 @@ def test_a_cooperative_grid():
     out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
     load_functions().meet[blocks, 128](out, 0)
     assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
+    with pytest.raises(RuntimeError, match=r"meet\(\): the launch failed: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"):
+        load_functions().meet[1_000_000, 128](out, 0)
+    assert all_is_well()
 
 
 def test_shared_memory_up_to_the_devices_limit():

@@ -121,16 +121,6 @@ def test_shared_memory_and_large_clusters_on_two_devices(two_gpus):
         assert out.tolist() == [*range(1, 16), 0]
 
 
-def test_the_guard_on_two_devices(two_gpus):
-    seen: list[int] = []
-    for current in (0, 1):
-        with torch.cuda.device(current):
-            for device in (0, 1):
-                load_wrapper().guarded(device, lambda: seen.append(torch.cuda.current_device()))
-                assert torch.cuda.current_device() == current
-    assert seen == [0, 1, 0, 1]
-
-
 # ---- contexts ------------------------------------------------------------------------------------------------------
 
 GREEN = """

@@ -6,7 +6,6 @@ How numbers become bytes is shown without a GPU, by test_call_values.py and test
 import ctypes
 import random
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -132,38 +131,6 @@ def test_all_kinds_in_one_call(structs):
 
 
 # ---- tensor maps ---------------------------------------------------------------------------------------------------
-
-
-def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
-    """Describe a float32 matrix for the tensor memory accelerator; `box` is (columns, rows)."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    storage = ctypes.create_string_buffer(128 + 64)
-    address = (ctypes.addressof(storage) + 63) // 64 * 64
-    rows, columns = matrix.shape
-    arguments: tuple[Any, ...] = (
-        ctypes.c_void_p(address),
-        7,  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-        ctypes.c_uint32(2),
-        ctypes.c_void_p(matrix.data_ptr()),
-        (ctypes.c_uint64 * 2)(columns, rows),
-        (ctypes.c_uint64 * 1)(4 * matrix.stride(0)),
-        (ctypes.c_uint32 * 2)(*box),
-        (ctypes.c_uint32 * 2)(1, 1),
-        *(0, 0, 0, 0),  # no interleave, no swizzle, no promotion, zeros beyond the edge
-    )
-    assert driver.cuTensorMapEncodeTiled(*arguments) == 0
-    return ctypes.string_at(address, 128)
-
-
-def test_a_tensor_map_by_value(hopper):
-    matrix = torch.arange(100 * 64.0, device="cuda").view(100, 64)
-    out = torch.zeros(8, 32, device="cuda")
-    function = load("tensor_map").fetch_tile
-    function(encode_tensor_map(matrix, (32, 8)), out, 32, 17)
-    assert torch.equal(out, matrix[17:25, 32:64])
-    function(encode_tensor_map(matrix, (32, 8)), out, 0, 96)
-    assert torch.equal(out[:4], matrix[96:, :32])
-    assert not out[4:].any()
 
 
 def test_a_tensor_map_that_the_call_encodes(hopper):

@@ -50,10 +50,6 @@ extern "C" __global__ void add_one(const float* x, float* y, long long n) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] + 1.0f;
 }
-extern "C" __global__ void scale(float* x, float factor, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) x[i] *= factor;
-}
 extern "C" __global__ void transpose(const float* x, float* y, int rows, int columns, int row_step, int column_step) {
     int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (row < rows && column < columns) y[column * rows + row] = x[row * row_step + column * column_step];
@@ -67,7 +63,6 @@ extern "C" __global__ void narrow(unsigned char* x, int n) {}
 STRIDES = {"row_step": "x.stride(0)", "column_step": "x.stride(1)"}
 VECTOR_FUNCTIONS = {
     "add_one": Launch(**ROWS),
-    "scale": Launch(),
     "transpose": Launch(
         grid=("ceil_div(x.shape[1], 32)", "ceil_div(x.shape[0], 8)"),
         block=(32, 8),
@@ -196,7 +191,6 @@ STREAMS = r"""
 __device__ int flag;
 __device__ int seen;
 extern "C" __global__ void look() { seen = flag; }
-extern "C" __global__ void tick(long long* count) { atomicAdd((unsigned long long*)count, 1ull); }
 """
 VARIABLES = r"""
 namespace filter { __constant__ float coefficients[4] = {1, 2, 3, 4}; }
@@ -274,7 +268,7 @@ PROGRAMS = {
     "layer_norm": Program(source=LAYER_NORM, functions=LAYER_NORM_FUNCTIONS),
     "elementwise": Program(source=ELEMENTWISE, functions=ELEMENTWISE_FUNCTIONS),
     "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
-    "streams": Program(source=STREAMS, functions={"look": Launch(**ONE), "tick": Launch(**ONE)}),
+    "streams": Program(source=STREAMS, functions={"look": Launch(**ONE)}),
     "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE, nullable="x")}),
     "bounded": Program(
         source=BOUNDED,
@@ -285,8 +279,6 @@ PROGRAMS = {
     "archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90", "sm_90a")),
     "plain_archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90")),
     "shared": Program(source=hopper.SHARED, functions=hopper.SHARED_FUNCTIONS),
-    "groups": Program(source=hopper.GROUPS, functions=hopper.GROUPS_FUNCTIONS),
-    "dependent": Program(source=hopper.DEPENDENT, functions=hopper.DEPENDENT_FUNCTIONS),
     "wgmma": Program(source=hopper.WGMMA, functions=hopper.WGMMA_FUNCTIONS),
     "tensor_map": Program(source=hopper.TENSOR_MAP, functions=hopper.TENSOR_MAP_FUNCTIONS),
 }

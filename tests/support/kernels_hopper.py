@@ -11,51 +11,9 @@ extern "C" __global__ void reverse(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = tile[n - 1 - i];
 }
-extern "C" __global__ void measure(int* out) {
-    unsigned size;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(size));
-    *out = size;
-}
 """
-SHARED_FUNCTIONS = {
-    "reverse": Launch(grid=1, block=1024, shared_bytes="4 * n", args={"n": "x.numel()"}),
-    "measure": Launch(grid=1, block=1),
-}
+SHARED_FUNCTIONS = {"reverse": Launch(grid=1, block=1024, shared_bytes="4 * n", args={"n": "x.numel()"})}
 
-GROUPS = r"""
-#include <cooperative_groups.h>
-namespace cg = cooperative_groups;
-// Each block adds its share; after the grid's barrier every block sees the whole sum.
-extern "C" __global__ void sum_everywhere(const int* x, int* total, int* y) {
-    if (threadIdx.x == 0) atomicAdd(total, x[blockIdx.x]);
-    cg::this_grid().sync();
-    if (threadIdx.x == 0) y[blockIdx.x] = *(volatile int*)total;
-}
-"""
-GROUPS_FUNCTIONS = {
-    "sum_everywhere": Launch(grid="x.numel()", block=64, cooperative=True),
-}
-
-DEPENDENT = r"""
-extern "C" __global__ void produce(const float* x, float* y, int n) {
-    asm volatile("griddepcontrol.launch_dependents;");
-    long long start = clock64();
-    while (clock64() - start < 100000) {}  // the dependent launch starts meanwhile
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = 2 * x[i];
-}
-extern "C" __global__ void consume(const float* y, float* z, int n) {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) z[i] = y[i] + 1;
-}
-extern "C" __global__ void urgent(float* z, int n) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) z[i] *= 3;
-}
-"""
-DEPENDENT_FUNCTIONS = {
-    "produce": Launch(grid=32, block=128, args={"n": "x.numel()"}),
-    "consume": Launch(grid=32, block=128, args={"n": "y.numel()"}, pdl=True),
-    "urgent": Launch(grid=32, block=128, args={"n": "z.numel()"}, priority=-1),
-}
 
 # One m64n8k16 product of two constant matrices: their layout in shared memory does not matter then.
 WGMMA = r"""
@@ -136,7 +94,6 @@ extern "C" __global__ void fetch_pixels(const __grid_constant__ CUtensorMap map,
 """
 _PIXELS = {"lower": (-1, 0), "upper": (-1, -1), "box": (16, 16)}  # for filters of 3 by 2, padded by 1 and 0
 TENSOR_MAP_FUNCTIONS = {
-    "fetch_tile": Launch(grid=1, block=64),
     "fetch": Launch(
         grid=1, block=64, kernel="fetch_tile", tma={"map": Tma("matrix", box=(8, 32), dtype="float32", fill="nan")}
     ),
