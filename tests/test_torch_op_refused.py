@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -30,26 +28,20 @@ def _fresh_dynamo():
     [
         ("add_one", {"out": {"z": "like x"}}, "there is no tensor 'z'"),
         ("add_one", {"out": {"x": "like y"}}, r"out: 'x' \(const float\*\) is const, so it is an input"),
-        ("add_one", {"unwritten": "x"}, "unwritten: 'x' .* is const"),
         ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is also in out"),
         ("add_one", {"out": {"y": "as x"}}, r"out\['y'\]: this is not a rule for an output"),
-        ("add_one", {"out": {"y": 3}}, "a rule must be a str, got int"),
-        ("add_one", {"out": "like x"}, "out='like x' must be a dict from names to rules"),
         ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; the tensors are x"),
         (
             "add_one",
             {"out": {"y": "float16 like x"}},
             "'y' is a tensor of float32, not float16: write 'float32 like x'",
         ),
-        ("add_one", {"out": {"y": "float33[3]"}}, "torch has no dtype 'float33'"),
         ("add_one", {"out": {"y": "[n]"}}, "there is no parameter 'n'"),
-        ("add_one", {"out": {"y": "[x.shape[0] / 2]"}}, "/ is not part of launch expressions"),
         ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
         ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with a dtype"),
         ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
         ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
-        ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so the rule must test it"),
         ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so the rule must test it"),
     ],
 )
@@ -59,15 +51,13 @@ def test_wrong_rules_are_refused(mod, name, options, message):
     assert not hasattr(torch.ops.wrong, "f")
 
 
-@pytest.mark.parametrize("name", ["add", "my::", "my::add.", "my::add.a.b", "my::add._x", "a::b::c", "aten::add", 3])
+@pytest.mark.parametrize("name", ["add", "my::add.", "my::add._x", "a::b::c", "aten::add", 3])
 def test_wrong_names_are_refused(mod, name):
     with pytest.raises(jitload.errors.LaunchSpecError, match="must be like 'my::add', in a namespace of your own"):
         jitload.torch_op(name, mod.add_one)
 
 
-@pytest.mark.parametrize(
-    "name", ["wrong::class", "class::f", "wrong::name", "load_library::f", "wrong::f.default", "wrong::f.op"]
-)
+@pytest.mark.parametrize("name", ["wrong::class", "load_library::f", "wrong::f.default"])
 def test_names_that_torch_cannot_read_are_refused(mod, name):
     with pytest.raises(jitload.errors.LaunchSpecError, match=f"torch refuses the operator {re.escape(name)}"):
         jitload.torch_op(name, mod.add_one, out={"y": "like x"})
@@ -235,13 +225,9 @@ def test_a_declared_device_chooses_that_of_results():
     ("schema", "options", "message"),
     [
         ("Tensor x -> Tensor", {}, "schema: it is malformed"),
-        ("f(Tensor x) -> Tensor", {}, r"it does not begin with \("),
-        (3, {}, r"it does not begin with \("),
         ("(Unknown x) -> ()", {}, "it is malformed: unknown type specifier"),
         ("(int n=3, Tensor(a!) x) -> ()", {}, "malformed: Non-default positional argument follows default argument"),
-        ("(Tensor x, Tensor x) -> ()", {}, "two arguments are named 'x'"),
         ("(Tensor x) -> (Tensor x)", {"out": {"x": "like x"}}, "'x' is the name of both an argument and a result"),
-        ("(Tensor x, int? n) -> (Tensor y)", {"out": {"y": "x.dtype[n]"}}, "'n' may be None"),
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
         ("(Tensor x) -> int", {}, "an operator returns tensors only"),
         ("(Tensor x, *, Tensor(a!) y) -> ()", {}, "'y' is a keyword-only tensor, which torch does not support"),
@@ -328,8 +314,3 @@ def test_what_a_first_call_measures_is_not_traced():
     assert torch.compile(program, backend=count)(torch.zeros(1)) == 2
     assert mod.increment.variant(torch.zeros(1)).how == "tuned"
     assert len(graphs) <= 1  # that of `x + 1`
-
-
-def test_jax_call_does_not_need_torch():
-    program = "import sys; sys.modules['torch'] = None; import jitload; print(jitload.jax_call.__name__)"
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "jax_call\n"

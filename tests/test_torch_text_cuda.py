@@ -35,20 +35,14 @@ def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: py
         load_kernel()
     monkeypatch.delenv("JITLOAD_ARCH")
     assert load_kernel(extra_cuda_cflags=["-arch=sm_90a"]).f
-    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
-    assert load_kernel().f
 
 
 @needs_nvcc
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [("  int y = 3 +;", "expected an expression"), ("  k<<<1, 1>>>(x.data_ptr<float>(), 3);", "too many arguments")],
-)
-def test_an_error_in_a_text_with_kernels_is_at_its_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_error_in_a_text_with_kernels_is_at_its_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
     kernel = "__global__ void k(float* x) { *x = 1; }"
-    host = f"torch::Tensor f(torch::Tensor x) {{\n{line}\n  return x;\n}}"
-    with pytest.raises(CompileError, match=rf"cuda_sources\[1\]:2: {message}") as caught:
+    host = "torch::Tensor f(torch::Tensor x) {\n  k<<<1, 1>>>(x.data_ptr<float>(), 3);\n  return x;\n}"
+    with pytest.raises(CompileError, match=r"cuda_sources\[1\]:2: too many arguments") as caught:
         cpp_extension.load_inline("wrong", "torch::Tensor f(torch::Tensor x);", [kernel, host], functions=["f"])
     assert [(each.file, each.line) for each in caught.value.diagnostics] == [("cuda_sources[1]", 2)]
 
@@ -142,9 +136,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("flags", [[], ["-lcublas", "-lcusparse", "-lcurand"]], ids=["", "with flags"])
-def test_texts_call_the_libraries_that_torch_has_loaded(flags: list[str]):
-    module = cpp_extension.load_inline("libraries", [""], [LIBRARIES], extra_ldflags=flags)
+def test_texts_call_the_libraries_that_torch_has_loaded():
+    module = cpp_extension.load_inline("libraries", [""], [LIBRARIES], extra_ldflags=["-lcublas", "-lcusparse"])
     a, b, x = torch.randn(5, 7, device="cuda"), torch.randn(7, 3, device="cuda"), torch.zeros(32, device="cuda")
     with torch.cuda.stream(torch.cuda.Stream()):
         assert module.have_the_stream() == [1] * 4

@@ -9,7 +9,6 @@ import jitload
 
 SOURCE = r"""
 #include <cuda_fp16.h>
-#include <cuda_bf16.h>
 #define I (int)(blockIdx.x * blockDim.x + threadIdx.x)
 enum Mode { ADD, SUBTRACT };
 
@@ -36,12 +35,6 @@ __global__ void histogram(const long long* x, int* counts, int bins, int n) {
 }
 __global__ void iota(float* y, float start, float step, int n) { int i = I; if (i < n) y[i] = start + i * step; }
 __global__ void to_half(const float* x, __half* y, int n) { int i = I; if (i < n) y[i] = __float2half(x[i]); }
-__global__ void bf16_add(const __nv_bfloat16* x, const __nv_bfloat16* y, __nv_bfloat16* z, int n) {
-  int i = I; if (i < n) z[i] = __hadd(x[i], y[i]);
-}
-__global__ void select(const bool* mask, const int* x, const int* y, int* z, int n) {
-  int i = I; if (i < n) z[i] = mask[i] ? x[i] : y[i];
-}
 __global__ void shift(const float4* x, float4* y, float4 by, int n) {
   int i = I; if (i < n) y[i] = {x[i].x + by.x, x[i].y + by.y, x[i].z + by.z, x[i].w + by.w};
 }
@@ -62,7 +55,6 @@ __global__ void combine(const float* x, const float* y, float* z, Mode mode, boo
   if (i < n) { float v = mode == ADD ? x[i] + y[i] : x[i] - y[i]; z[i] = (negate ? -v : v) * times; }
 }
 __global__ void bytes_of(const void* x, unsigned char* y, int n) { int i = I; if (i < n) y[i] = ((const char*)x)[i]; }
-__global__ void conjugate(const float2* x, float2* y, int n) { int i = I; if (i < n) y[i] = {x[i].x, -x[i].y}; }
 template <class T> __global__ void square(const T* x, T* y, int n) { int i = I; if (i < n) y[i] = x[i] * x[i]; }
 __global__ void maybe(const float* in, float* seen, float* out, int n) {
   int i = I; if (i < n) { out[i] = in[i] - 1; if (seen) seen[i] += 1; }
@@ -88,8 +80,6 @@ FUNCTIONS = {
     "histogram": launch("n", args=ELEMENTS),
     "iota": launch("n"),
     "to_half": launch("n", args=ELEMENTS),
-    "bf16_add": launch("n", args=ELEMENTS),
-    "select": launch("n", args=ELEMENTS),
     "shift": launch("n", args={"n": "x.numel() // 4"}),
     "pool": launch("ceil_div(n, width)", args=ELEMENTS),
     "copy_rows": launch("rows * columns", args={**MATRIX, "stride": "x.stride(0)"}, strided="x"),
@@ -97,7 +87,6 @@ FUNCTIONS = {
     "swap_": launch("n", args=ELEMENTS),
     "combine": launch("n", args=ELEMENTS),
     "bytes_of": launch("n"),
-    "conjugate": launch("n", args=ELEMENTS),
     "square": [launch("n", args=ELEMENTS, kernel=f"square<{name}>") for name in ("float", "double", "int")],
     "maybe": launch("n", args={"n": "in_.numel()"}, nullable="seen"),
     "triangle": launch("n * n"),
@@ -148,18 +137,6 @@ CASES = {
         {"out": {"y": "float32[n]"}},
     ),
     "to_half": Case("(Tensor x) -> Tensor", (X,), lambda x: x.half(), {"out": {"y": "float16 like x"}}),
-    "bf16_add": Case(
-        "(Tensor x, Tensor y) -> Tensor",
-        (X.bfloat16(), X.bfloat16()),
-        lambda x, y: x + y,
-        {"out": {"z": "like x"}},
-    ),
-    "select": Case(
-        "(Tensor mask, Tensor x, Tensor y) -> Tensor",
-        (X > 1, X.int(), -X.int()),
-        torch.where,
-        {"out": {"z": "x.dtype[mask.shape[0], mask.shape[1]]"}},
-    ),
     "shift": Case(
         "(Tensor x, float[] by) -> Tensor",
         (X, [1.0, 2.0, 3.0, 4.0]),
@@ -186,9 +163,6 @@ CASES = {
         (X, 12),
         lambda x, n: x.flatten().view(torch.uint8)[:12],
         {"out": {"y": "uint8[min(n, 4 * x.numel())]"}},
-    ),
-    "conjugate": Case(
-        "(Tensor x) -> Tensor", (torch.complex(X, X),), lambda x: x.conj().resolve_conj(), {"out": {"y": "like x"}}
     ),
     "square": Case("(Tensor x) -> Tensor", (X.double(),), lambda x: x * x, {"out": {"y": "like x"}}),
     "maybe": Case(
