@@ -54,6 +54,7 @@ def includes(*headers: str) -> str:
     return "".join(f"#include <{header}>\n" for header in headers)
 
 
+FROM_CCCL = ("bit", "concepts", "optional", "span")  # jitload's headers that include CCCL's, which takes long
 # CUDA's own headers in two groups, because one with CCCL costs about a second however many of its headers it includes.
 CUDA_HEADERS = {
     "cuda_headers": "cuda.h cuda_fp16.h cuda_bf16.h cuda_fp8.h cuda_runtime.h cuda_runtime_api.h"
@@ -93,15 +94,14 @@ __global__ void standard(int64_t* a, uint64_t b, size_t n) {
 def alone_cases() -> Iterator[Case]:
     """Each shim by itself, twice, so that its guard is tested; all of them in each dialect; options that matter."""
     headers = shim_headers()
-    cheap = [header for header in headers if header != "optional"]
+    cheap = [header for header in headers if header not in FROM_CCCL]
     distinct = {headers[header]: header for header in cheap}.values()  # many say only that they are for host code
     yield from (Case(f"alone/{header}", includes(header, header) + EMPTY_KERNEL) for header in distinct)
     for header in cheap:
         if "namespace" in headers[header]:
             yield Case(f"alone-c++20/{header}", includes(header) + EMPTY_KERNEL, "c++20")
-    yield Case(
-        "alone/optional", includes("optional") + "__device__ std::optional<int> x;", needs=("cuda/std/optional",)
-    )
+    whole = "__device__ std::optional<int> x;"
+    yield Case("alone/optional", includes(*FROM_CCCL) + whole, "c++20", needs=("cuda/std/optional",))
     for dialect in ("c++11", "c++14", "c++17", "c++20", "c++23"):
         yield Case(f"all/{dialect}", includes(*cheap) + STANDARD_USE, dialect)
         yield Case(f"all-reversed/{dialect}", includes(*reversed(cheap)) + STANDARD_USE, dialect)
@@ -113,13 +113,14 @@ def meaning_cases() -> Iterator[Case]:
     for name, first in oldest.items():
         source = (TESTS_DIR / "nvrtc_sources" / f"{name}.cu").read_text()
         for dialect in (first, "c++23"):
-            yield Case(f"meaning/{name}/{dialect}", source, dialect)
+            needs = ("cuda/std/span",) if name == "library" and dialect == "c++23" else ()
+            yield Case(f"meaning/{name}/{dialect}", source, dialect, needs=needs)
         yield Case(f"meaning/{name}/options", source, options=("--use_fast_math", "-default-device", "--fmad=false"))
 
 
 def coexistence_cases() -> Iterator[Case]:
     """CUDA's headers before the shims and after them."""
-    shims = includes(*(header for header in shim_headers() if header != "optional"))
+    shims = includes(*(header for header in shim_headers() if header not in FROM_CCCL))
     for group, names in CUDA_HEADERS.items():
         cuda, needs = includes(*names.split()), GROUP_NEEDS[group]
         use = STANDARD_USE + (CUDA_STD_USE if "cuda/std/tuple" in names else "")

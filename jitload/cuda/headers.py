@@ -158,7 +158,7 @@ _POSIX_HEADERS = {
 }
 # What <bits/stdc++.h> includes: all headers of the C++ library that exist for device code and that NVRTC reads quickly.
 _ALL_OF_THE_LIBRARY = """
-    algorithm array bit cassert cfloat cinttypes climits cmath complex cstdarg cstddef cstdint cstdio cstdlib cstring
+    algorithm array cassert cfloat cinttypes climits cmath complex cstdarg cstddef cstdint cstdio cstdlib cstring
     ctime functional initializer_list iterator limits memory new numeric ratio tuple type_traits utility
 """
 _STDDEF = f"""\
