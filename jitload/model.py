@@ -134,14 +134,12 @@ class Scratch(NamedTuple):
     """Memory that a Triton kernel needs during a launch.
 
     Attributes:
-        size: The number of bytes; 0 if the kernel needs none.
+        size: The number of bytes for each block; 0 if the kernel needs none.
         alignment: The alignment of the whole allocation, in bytes.
-        is_per_cta: Whether `size` is per block (since Triton 3.4) or per program (in Triton 3.3).
     """
 
     size: int = 0
     alignment: int = 1
-    is_per_cta: bool = True
 
 
 NO_SCRATCH = Scratch()
@@ -203,8 +201,6 @@ class Specialization(NamedTuple):
         global_scratch: The scratch memory that the kernel needs.
         is_pdl: Whether the kernel may start before the previous kernel in its stream has ended.
         is_cooperative: Whether all blocks start at the same time.
-        grid_multiplies: How the grid of blocks follows from the grid of programs. With `x`, the grid's x is multiplied
-            by `num_ctas`; with `per_dim`, each dimension is multiplied by the same dimension of `cluster`.
     """
 
     kernel: Kernel
@@ -223,7 +219,6 @@ class Specialization(NamedTuple):
     global_scratch: Scratch = NO_SCRATCH
     is_pdl: bool = False
     is_cooperative: bool = False
-    grid_multiplies: Literal["x", "per_dim"] = "x"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,9 +53,8 @@ def _clusters() -> list[Any]:
     facts: dict[str, Any] = {"num_warps": 8, "is_pdl": True, "is_cooperative": True, "shared_bytes": 100_000}
     plain = specialize("attributes", ADD, **facts)
     pair = specialize("pair", ADD, num_ctas=2, cluster=(2, 1, 1), hidden_pointers=2)
-    old = specialize("old", ADD, num_ctas=4, cluster=(2, 2, 1), grid_multiplies="per_dim", hidden_pointers=0)
     large = specialize("large", ADD, num_ctas=16, cluster=(8, 2, 1))
-    made = {"attributes": plain, "pair": pair, "old": old, "large": large}
+    made = {"attributes": plain, "pair": pair, "large": large}
     grid = ("n", "2", "1")
     return [function(name, (name, stand_in(spec)), grid=grid) for name, spec in made.items()]
 
@@ -225,8 +224,6 @@ def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod, stub_driver):
     launch = launched(stub_driver, mod.pair, array(), array(), 3)
     assert (launch.grid, launch.cluster) == ((6, 2, 1), (2, 1, 1))
     assert launch.attribute(POLICY) == 1
-    launch = launched(stub_driver, mod.old, array(), array(), 3)
-    assert (launch.grid, launch.cluster) == ((6, 4, 1), (2, 2, 1))
 
 
 def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):
@@ -266,4 +263,4 @@ def test_what_a_library_says_of_a_function(mod):
     assert mod.add.__doc__.startswith("The kernel add.")
     facts = mod.pair._jitload_facts["triton"]
     assert (facts["num_warps"], facts["num_ctas"], facts["variants"]) == (4, 2, ["pair"])
-    assert list(mod) == ["add", "open", "planes", "kinds", "left_out", "attributes", "pair", "old", "large"]
+    assert list(mod) == ["add", "open", "planes", "kinds", "left_out", "attributes", "pair", "large"]

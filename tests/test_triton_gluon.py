@@ -7,11 +7,6 @@ import pytest
 
 pytest.importorskip("triton")
 
-from jitload.triton.versions import find_triton
-
-if find_triton().number < (3, 5):
-    pytest.skip("before Triton 3.5, Gluon wants a driver to compile", allow_module_level=True)
-
 import triton
 import triton_gluon as kernels
 from support.triton import aligned_array

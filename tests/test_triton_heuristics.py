@@ -12,7 +12,7 @@ import triton
 import triton_kernels as kernels
 from support.arrays import CudaArray
 from support.triton import aligned_array
-from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal, since
+from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal
 from triton_tuned import tuned
 
 from jitload.errors import SignatureError
@@ -153,7 +153,6 @@ def configured(hook: Any, **values: int) -> Any:
     return tuned(config)(kernels.persistent_matmul)
 
 
-@since(3, 4)
 def test_a_hook_that_sets_block_shapes():
     facts = extract(configured(halve), signature=DUMMY)
     assert facts == extract(kernels.persistent_matmul, signature=DESCRIPTORS, num_warps=8, num_stages=3, **BLOCKS)
@@ -161,7 +160,6 @@ def test_a_hook_that_sets_block_shapes():
     assert extract(configured(halve), signature=", ".join(DUMMY.values())) == facts
 
 
-@since(3, 4)
 def test_a_hook_over_example_arguments_leaves_them_as_they_are():
     torch = pytest.importorskip("torch")
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -173,7 +171,6 @@ def test_a_hook_over_example_arguments_leaves_them_as_they_are():
     assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
 
 
-@since(3, 4)
 def test_a_hook_may_ask_what_is_a_descriptor():
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -186,7 +183,6 @@ def test_a_hook_may_ask_what_is_a_descriptor():
     assert extract(kernels.vector_add, signature=ADD, config=config).constexprs == (("BLOCK", 64),)
 
 
-@since(3, 4)
 def test_all_configurations_with_their_hooks(stub_driver):
     configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
     kernel = tuned(*configs)(kernels.persistent_matmul)

@@ -19,7 +19,7 @@ import triton.language as tl
 import triton_kernels as kernels
 import triton_outer as outer
 from builds import python_env
-from triton_support import ADD, ARCH, VERSION, Tensor, load, since
+from triton_support import ADD, ARCH, VERSION, Tensor, load
 
 import jitload
 from jitload.triton.grid import GridScope, read_grid
@@ -294,7 +294,6 @@ def test_a_module_as_a_whole_may_hold_anything():
     assert outer_parts(function, whole=3) != outer_parts(function, whole=3)
 
 
-@since(3, 4)
 def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monkeypatch):
     monkeypatch.setattr(outer.Anything, "__repr__", lambda _: "Anything()")
     made = outer.Anything()

@@ -1,6 +1,6 @@
 """The same kernel launched by Triton's own launcher and by ours: the driver gets the same, byte for byte.
 
-This needs Triton, of any release from 3.2 on, and the C compiler with which it builds its launcher.
+This needs Triton, of any release from 3.6 on, and the C compiler with which it builds its launcher.
 """
 
 import os

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 import triton_kernels as kernels
-from triton_support import ADD, DESCRIPTORS, PERSISTENT, Tensor, assumptions, compiled, extract, load, refusal, since
+from triton_support import ADD, DESCRIPTORS, PERSISTENT, Tensor, assumptions, compiled, extract, load, refusal
 from triton_tuned import tuned, tuned_add
 
 import jitload
@@ -145,7 +145,6 @@ def test_parameters_that_the_kernel_excludes_from_specialization():
     assert [p.name for p in facts.kernel.parameters] == ["x_ptr", "seed", "n"]
 
 
-@since(3, 3)
 def test_a_tuple_of_examples():
     facts = extract(kernels.of_a_tuple, (Tensor(), Tensor(address=8), 1), 65, BLOCK=128)
     assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
@@ -158,7 +157,6 @@ def test_a_kernel_without_its_python_function():
     assert "torch.compile has removed it" in refusal(SignatureError, kernel, signature=ADD, BLOCK=128)
 
 
-@since(3, 3)
 @pytest.mark.parametrize("scale", [1, 16, 7, None, 1.5])
 def test_a_plan_over_a_tuple_can_be_repeated_without_example_arguments(scale):
     kernel, triton_ = read_kernel(kernels.of_a_tuple), find_triton()
@@ -168,7 +166,6 @@ def test_a_plan_over_a_tuple_can_be_repeated_without_example_arguments(scale):
     assert plan.is_same(make_plan(kernel, assign_keywords(kernel, CompileSpec.of((), **words)), triton_, 90))
 
 
-@since(3, 3)
 def test_a_named_tuple_keeps_its_fields():
     pair = kernels.Pair(Tensor(), Tensor(address=8), 1.5)
     types = kernels.Pair("*fp32:16", "*fp32", "fp32")
@@ -180,7 +177,6 @@ def test_a_named_tuple_keeps_its_fields():
         assert [a.name for a in facts.arguments] == ["pair_source", "pair_target", "pair_scale", "n"]
 
 
-@since(3, 3)
 def test_a_constexpr_in_a_tuple():
     size = tl.constexpr(64)
     for facts in (
@@ -191,7 +187,6 @@ def test_a_constexpr_in_a_tuple():
         assert facts.tuples == (("pair", ("pair_0", "pair_1", "pair_2")),)
 
 
-@since(3, 4)
 def test_a_descriptor_as_an_example():
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -250,7 +245,6 @@ def test_examples_that_do_not_fit(args):
 # ---- kernels that are compiled or tuned --------------------------------------------------------------------------
 
 
-@since(3, 3)
 def test_a_compiled_kernel():
     kernel = compiled(num_warps=2)
     cubin = jitload.extract_triton(kernel)
@@ -259,7 +253,6 @@ def test_a_compiled_kernel():
     assert (cubin.triton.num_warps, cubin.triton.constexprs) == (2, (("BLOCK", 256),))
 
 
-@since(3, 3)
 def test_a_compiled_kernel_cannot_be_changed():
     kernel = compiled()
     expected = "is compiled already, so num_warps= cannot change it: leave it out"

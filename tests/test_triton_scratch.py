@@ -96,19 +96,9 @@ class Framework:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = specialize("small", N_PARAMETERS, global_scratch=Scratch(size=96, alignment=128))
     pair = specialize("pair", N_PARAMETERS, num_ctas=2, cluster=(2, 1, 1), global_scratch=Scratch(size=64, alignment=1))
-    old = specialize(
-        "old",
-        N_PARAMETERS,
-        num_ctas=2,
-        cluster=(1, 2, 1),
-        grid_multiplies="per_dim",
-        hidden_pointers=1,
-        global_scratch=Scratch(size=64, alignment=64, is_per_cta=False),
-    )
     huge = specialize("huge", N_PARAMETERS, global_scratch=Scratch(size=2**62, alignment=128))
     functions = [
-        function(spec.kernel.name, (spec.kernel.name, stand_in(spec)), grid=("n", 2))
-        for spec in (small, pair, old, huge)
+        function(spec.kernel.name, (spec.kernel.name, stand_in(spec)), grid=("n", 2)) for spec in (small, pair, huge)
     ]
     return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions, *_direct_functions())
 
@@ -152,9 +142,7 @@ UINT8 = (2, 0, 1, 1, 8, 1)  # device 0, one dimension, uint8
 # ---- from the framework --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64), ("old", 3 * 2 * 64 + 63)]
-)
+@pytest.mark.parametrize(("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64)])
 def test_the_framework_allocates_scratch_memory_on_its_current_stream(mod, framework, stub_driver, name, size):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
         mod[name](array(), 3)

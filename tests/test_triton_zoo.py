@@ -14,10 +14,9 @@ import triton_helpers as helpers
 import triton_zoo as zoo
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from triton_support import ARCH, load, refusal
+from triton_support import ARCH, load
 
 import jitload
-from jitload.errors import SignatureError
 from jitload.triton.versions import find_triton
 
 VERSION = find_triton()
@@ -59,7 +58,6 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "what is constant": (zoo.constant, (F32, F32), {"BLOCK": 64}),
     "nothing": (zoo.nothing, (), {"BLOCK": 1}),
 }  # fmt: skip
-SINCE = {"a function": (3, 3), "tuples": (3, 3), "an enum": (3, 3)}
 
 
 @pytest.fixture
@@ -84,8 +82,6 @@ def triton_without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_machine_code_is_that_of_a_launch(name, triton_without_gpu):
     kernel, args, options = CASES[name]
-    if VERSION.number < SINCE.get(name, (3, 2)):
-        pytest.skip("this Triton does not know them")
     launched = kernel.warmup(*args, grid=(1,), **options)
     launched = launched.result() if hasattr(launched, "result") else launched
     cubin = jitload.extract_triton(kernel, *args, arch=ARCH, **options)
@@ -100,27 +96,13 @@ def test_the_machine_code_is_that_of_a_launch(name, triton_without_gpu):
 @pytest.mark.parametrize("name", ["experts", "defaults", "bits", "an enum", "pointers in memory", "nothing"])
 def test_kernels_of_many_kinds_become_libraries(name):
     kernel, args, options = CASES[name]
-    if VERSION.number < SINCE.get(name, (3, 2)):
-        pytest.skip("this Triton does not know them")
     mod = load(kernel, *args, grid=1, **options)
     parameters = [param.name for param in kernel.params if not param.is_constexpr]
     assert list(mod[kernel.__name__].__signature__.parameters) == parameters
 
 
 def test_members_of_enums_are_plain_in_the_record():
-    facts = (
-        jitload.extract_triton(zoo.modes, F32, arch=ARCH, **CASES["an enum"][2]).triton if VERSION.has_paths else None
-    )
-    if facts is None:
-        pytest.skip("this Triton does not know them")
+    facts = jitload.extract_triton(zoo.modes, F32, arch=ARCH, **CASES["an enum"][2]).triton
     values = dict(facts.constexprs)
     assert (values["MODE"], type(values["MODE"]), values["FLAG"]) == (2, int, True)
     assert values["DTYPE"] == "fp32"
-
-
-@pytest.mark.skipif(VERSION.number >= (3, 3), reason="tuples came with Triton 3.3")
-def test_tuples_that_this_release_does_not_know():
-    kernel, args, options = CASES["tuples"]
-    assert "parameter 'pointers': Triton 3.2 does not support tuples: use 3.3 or newer" in refusal(
-        SignatureError, kernel, *args, **options
-    )

@@ -1,4 +1,4 @@
-"""Gluon kernels for the tests; importable with Triton 3.5 and newer."""
+"""Gluon kernels for the tests."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl

@@ -132,11 +132,8 @@ def launch_with_triton(case: Case, capability: int) -> None:
     signature = {**case.signature, **dict.fromkeys(case.constexprs, "constexpr")}
     constants: dict[Any, Any] = {(tuple(signature).index(name),): value for name, value in case.constexprs.items()}
     arguments = [_described(value, type_) for value, type_ in zip(case.arguments, case.signature.values(), strict=True)]
-    if hasattr(triton, "set_allocator"):
-        triton.set_allocator(lambda *_: _Scratch())
-        arguments += case.constexprs.values()
-    else:  # 3.2: constants are no arguments, and go by name
-        signature, constants = case.signature, case.constexprs
+    triton.set_allocator(lambda *_: _Scratch())
+    arguments += case.constexprs.values()
     _Driver.utils = driver.CudaUtils()
     source = ASTSource(kernel, signature, constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=case.options)

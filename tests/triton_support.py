@@ -15,13 +15,6 @@ DESCRIPTORS = {
 PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
 
 
-def since(*version: int) -> Any:
-    """Return a mark that skips a test with older releases of Triton."""
-    import pytest  # not in the environments of the matrix
-
-    return pytest.mark.skipif(VERSION.number < version, reason=f"needs Triton {'.'.join(map(str, version))}")
-
-
 class Tensor:
     """An example argument: an element type, and an address."""
 

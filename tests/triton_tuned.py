@@ -1,7 +1,4 @@
-"""An autotuned Triton kernel, and what makes one of another kernel, importable where there is no GPU.
-
-Before Triton 3.4 the decorator itself asks the GPU how to measure, unless it is told.
-"""
+"""An autotuned Triton kernel, and what makes one of another kernel, importable where there is no GPU."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ from jitload.model import Cubin
 from jitload.triton.kernel import TritonKernel
 from jitload.triton.key import outer_values, plan_parts
 from jitload.triton.metadata import read_compiled_kernel
-from jitload.triton.plan import Plan, check_no_tuples
+from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton, changed_interface, cuda_backend, cuda_target
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
@@ -144,33 +144,16 @@ def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) 
 
 
 def _ast_source(kernel: TritonKernel, plan: Plan, triton: Triton) -> Any:
-    """Return Triton's `ASTSource`, whose arguments changed in Triton 3.3."""
+    """Return Triton's `ASTSource`."""
     try:
         from triton.compiler import ASTSource
 
-        if not triton.has_paths:
-            return _ast_source_of_3_2(kernel, plan)
         attributes = {path: [["tt.divisibility", 16]] for path in plan.multiples}
         return ASTSource(
             fn=kernel.function, signature=dict(plan.types), constexprs=dict(plan.constants), attrs=attributes
         )
     except (ImportError, TypeError, AttributeError) as error:
         raise changed_interface(triton, "ASTSource has changed", error) from error
-
-
-def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
-    from triton.backends.compiler import AttrsDescriptor
-    from triton.compiler import ASTSource
-
-    check_no_tuples(kernel, dict(plan.types))
-    names = [name for name, _ in plan.types]
-    fixed = {names[path[0]]: value for path, value in plan.constants.items()}
-    # In Triton 3.2, parameters assumed to be 1 or None stay in the signature, with a type that is not used.
-    assumed = {name: "*i8" if value is None else "i32" for name, value in fixed.items() if name not in plan.constexprs}
-    signature = {name: assumed.get(name, types) for name, types in plan.types if name not in plan.constexprs}
-    hints = {path[0]: 16 for path in plan.multiples}
-    hints |= {names.index(name): 1 for name, text in assumed.items() if text == "i32"}
-    return ASTSource(fn=kernel.function, signature=signature, constants=fixed, attrs=AttrsDescriptor.from_hints(hints))
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:

@@ -194,7 +194,9 @@ class _DescriptorStandIn(StandIn):
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
-            return _descriptor_class()
+            from triton.tools.tensor_descriptor import TensorDescriptor
+
+            return TensorDescriptor
         if name == "block_shape" and _shape_of(self):
             return object.__getattribute__(self, name)
         return _refuse_value()
@@ -208,15 +210,6 @@ class _DescriptorStandIn(StandIn):
 def _shape_of(descriptor: _DescriptorStandIn) -> Sequence[int] | None:
     shape: Sequence[int] | None = object.__getattribute__(descriptor, "__dict__").get("block_shape")
     return shape
-
-
-def _descriptor_class() -> type:
-    try:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-    except ImportError:  # before Triton 3.4
-        return _DescriptorStandIn
-    descriptor_class: type = TensorDescriptor
-    return descriptor_class
 
 
 class _Arguments(dict[str, Any]):

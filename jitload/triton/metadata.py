@@ -7,7 +7,7 @@ corrupts memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jitload.elf.cubin import read_image
@@ -29,8 +29,9 @@ from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
 from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
+_HIDDEN_POINTERS = 2  # they follow a kernel's own parameters: to global scratch and to profile scratch
 _MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
-_KNOWN_RELEASES = "Use a release of Triton from 3.2 to 3.9, or a newer jitload."
+_KNOWN_RELEASES = "Use a release of Triton from 3.6 to 3.9, or a newer jitload."
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
@@ -114,13 +115,13 @@ def _warp_size(metadata: Any) -> int:
 def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -> None:
     """Raise SignatureError if the cubin's parameter sizes or thread count differ from those in Triton's metadata."""
     triton = interface.triton
-    sizes = [parameter.size for parameter in interface.parameters] + [8] * triton.hidden_pointers
+    sizes = [parameter.size for parameter in interface.parameters] + [8] * _HIDDEN_POINTERS
     cubin_sizes = [slot.size for slot in entry.slots]
     claim = f"kernel {interface.name!r}: Triton {triton} says that it"
     if sizes != cubin_sizes:
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
         raise SignatureError(
-            f"{claim} takes {parameters} and {triton.hidden_pointers} hidden pointers ({sum(sizes)} bytes), but the "
+            f"{claim} takes {parameters} and {_HIDDEN_POINTERS} hidden pointers ({sum(sizes)} bytes), but the "
             f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {_KNOWN_RELEASES}"
         )
     if threads != entry.max_threads:
@@ -141,21 +142,19 @@ def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
         "num_ctas": num_ctas,
         "cluster": tuple(map(int, getattr(metadata, "cluster_dims", (num_ctas, 1, 1)))),
         "shared_bytes": int(metadata.shared),
-        "hidden_pointers": triton.hidden_pointers,
-        "global_scratch": _global_scratch(metadata, triton),
+        "hidden_pointers": _HIDDEN_POINTERS,
+        "global_scratch": _global_scratch(metadata),
         "is_pdl": bool(getattr(metadata, "launch_pdl", False)),
         "is_cooperative": bool(getattr(metadata, "launch_cooperative_grid", False)),
-        "grid_multiplies": triton.grid_multiplies,
         "triton_version": str(triton),
     }
 
 
-def _global_scratch(metadata: Any, triton: Triton) -> Scratch:
+def _global_scratch(metadata: Any) -> Scratch:
     size = int(getattr(metadata, "global_scratch_size", 0) or 0)
     if not size:
         return NO_SCRATCH
-    alignment = int(getattr(metadata, "global_scratch_align", 1))
-    return Scratch(size=size, alignment=alignment, is_per_cta=triton.scratch_is_per_cta)
+    return Scratch(size=size, alignment=int(getattr(metadata, "global_scratch_align", 1)))
 
 
 # ---- arguments and parameters ----------------------------------------------------------------------------------
@@ -178,8 +177,9 @@ class _Interface:
         self.descriptors: list[Descriptor] = []
         self.constexprs: list[tuple[str, int | float | bool | str | None]] = []
         self.tuples: list[tuple[str, tuple[str, ...]]] = []
-        constants = _constants_by_path(source)
-        attributes = _attributes_by_path(source, triton)
+        # By path: a parameter's index, then indexes in tuples.
+        constants: dict[Path, Any] = {tuple(path): value for path, value in source.constants.items()}
+        attributes: dict[Path, Any] = {tuple(path): pairs for path, pairs in source.attrs.items()}
         for param in source.fn.params:
             is_constexpr = param.is_constexpr if constexprs is None else param.name in constexprs
             types = source.signature.get(param.name, "constexpr")
@@ -266,28 +266,6 @@ class _Interface:
         kind, size, _ = SCALARS[type_]
         for number in range(count):
             self.parameters.append(Parameter(name=f"{name}{number}", type=type_, kind=kind, size=size, offset=0))
-
-
-def _constants_by_path(source: Any) -> Mapping[Path, Any]:
-    """Return the compiled-in values by path. A path is a parameter's index, then indexes in tuples.
-
-    Triton 3.2 has names instead of paths.
-    """
-    names = list(source.fn.arg_names)
-    return {
-        (names.index(key),) if isinstance(key, str) else tuple(key): value for key, value in source.constants.items()
-    }
-
-
-def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[tuple[str, Any]]]:
-    """Return Triton's assumptions as (attribute, value) pairs by path: a parameter's index, then indexes in tuples."""
-    if triton.has_paths:
-        return {tuple(path): [(name, value) for name, value in pairs] for path, pairs in source.attrs.items()}
-    attributes: dict[Path, list[tuple[str, Any]]] = {}
-    for name, indexes in source.attrs.arg_properties.items():
-        for index in indexes:
-            attributes.setdefault((index,), []).append((name, source.attrs.property_values[name]))
-    return attributes
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:

@@ -20,7 +20,6 @@ from jitload.triton.kernel import (
     TritonKernel,
     choose_config,
     config_values,
-    example_arguments,
     plain_value,
 )
 from jitload.triton.versions import Triton, changed_interface, cuda_backend
@@ -324,8 +323,6 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
         )
     by_position = frozenset(param.name for param in params[: len(spec.args)])
     constexprs = complete_constexprs(kernel, spec.constexprs, bound=by_position)
-    if not triton.has_paths:
-        check_no_tuples(kernel, example_arguments(kernel, spec))
     backend = cuda_backend(triton, capability)
     bind = _binder(kernel, triton, backend)
     try:
@@ -335,8 +332,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
         names = ", ".join(param.name for param in params)
         text = str(error).replace("dynamic_func()", "it")
         raise SignatureError(f"the example arguments do not fit kernel {kernel.name}({names}): {text}") from error
-    read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
-    types, constants, multiples = read(params, bound, backend)
+    types, constants, multiples = _read_specialization(params, bound, backend)
     for param in params:
         if param.name in constexprs:  # these include parameters that the kernel does not annotate as constexprs
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
@@ -347,14 +343,6 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
         constexprs=frozenset((*constexprs, *(param.name for param in params if param.is_constexpr))),
         options=spec.options,
     )
-
-
-def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
-    """Raise SignatureError if a value or type is a tuple, because Triton 3.2 does not support tuples."""
-    if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
-        raise SignatureError(
-            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples: use 3.3 or newer"
-        )
 
 
 def _example(value: Any) -> Any:
@@ -416,14 +404,3 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
 def _plain_types(types: Any) -> Types:
     """Return a type as a plain str. In a tuple of types, convert each item."""
     return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
-
-
-def _read_specialization_of_3_2(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:
-    values, texts, *_ = bound
-    attributes = backend.get_attrs_descriptor(params, tuple(values.values()))
-    by_name = dict(zip([param.name for param in params if not param.is_constexpr], texts, strict=False))
-    ones = attributes.arg_properties.get("tt.equal_to", ())
-    fixed = [p for p in params if p.is_constexpr or p.num in ones or values[p.name] is None]
-    constants: dict[Path, Any] = {(param.num,): values[param.name] for param in fixed}
-    types = ["constexpr" if (param.num,) in constants else by_name[param.name] for param in params]
-    return types, constants, [(index,) for index in attributes.arg_properties.get("tt.divisibility", ())]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from jitload.errors import JitLoadError, ToolchainError
 
-_OLDEST = (3, 2)
+_OLDEST = (3, 6)  # the release of torch 2.10
 
 
 class Triton(str):
@@ -24,33 +24,9 @@ class Triton(str):
         return int(major), int(minor)
 
     @property
-    def hidden_pointers(self) -> int:
-        """How many pointers follow a kernel's own parameters: first global scratch, then profile scratch."""
-        return (self.number >= (3, 3)) + (self.number >= (3, 5))
-
-    @property
-    def scratch_is_per_cta(self) -> bool:
-        """Whether scratch memory is allocated per block, not per program."""
-        return self.number >= (3, 4)
-
-    @property
-    def grid_multiplies(self) -> Literal["x", "per_dim"]:
-        """How the grid of blocks follows from the grid of programs, if a program has several blocks.
-
-        With `"x"`, x is multiplied by `num_ctas`. With `"per_dim"`, each dimension is multiplied by the cluster's size
-        in this dimension.
-        """
-        return "x" if self.number >= (3, 6) else "per_dim"
-
-    @property
     def descriptor_flags(self) -> int:
         """How many flags (padding, rounding to tf32) a tensor descriptor has if it is passed as plain parameters."""
-        return (self.number >= (3, 5)) + (self.number >= (3, 7))
-
-    @property
-    def has_paths(self) -> bool:
-        """Whether Triton addresses constants and attributes by paths such as `(0,)`, not by names and positions."""
-        return self.number >= (3, 3)
+        return 1 + (self.number >= (3, 7))
 
 
 def find_triton() -> Triton:
@@ -65,14 +41,14 @@ def find_triton() -> Triton:
 
 
 def read_version(version: str) -> Triton:
-    """Return the release of Triton with the given version. Raise ToolchainError if it is older than 3.2."""
+    """Return the release of Triton with the given version. Raise ToolchainError if it is older than 3.6."""
     triton = Triton(version)
     try:
         number = triton.number
     except ValueError:
         raise ToolchainError(f"Triton reports the version {version!r}, which is not a version number") from None
     if number < _OLDEST:
-        raise ToolchainError(f"Triton {version} is too old: jitload needs 3.2 or newer. pip install -U triton")
+        raise ToolchainError(f"Triton {version} is too old: jitload needs 3.6 or newer. pip install -U triton")
     return triton
 
 
@@ -80,7 +56,7 @@ def changed_interface(triton: Triton, change: str, error: Exception) -> JitLoadE
     """Return the error for a release whose Python interface has changed. `change` says how, for the message."""
     return JitLoadError(
         f"Triton {triton} has changed its interface: {change} ({type(error).__name__}: {error}). "
-        "Use a release from 3.2 to 3.9, or a newer jitload."
+        "Use a release from 3.6 to 3.9, or a newer jitload."
     )
 
 

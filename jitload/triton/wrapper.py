@@ -214,9 +214,9 @@ def _triton_structure(code: _Code) -> Struct:
         "assumption_count": len(assumptions),
         "binding_count": len(bindings),
         "descriptor_count": len(descriptors),
-        "grid_multiplier": (spec.num_ctas, 1, 1) if spec.grid_multiplies == "x" else tuple(spec.cluster),
+        "grid_multiplier": (spec.num_ctas, 1, 1),
         "hidden_pointers": spec.hidden_pointers,
-        "scratch_bytes": scratch.size * (spec.num_ctas if scratch.is_per_cta else 1),
+        "scratch_bytes": scratch.size * spec.num_ctas,
         "scratch_alignment": scratch.alignment,
     }
     return Struct("triton", members)

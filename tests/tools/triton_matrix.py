@@ -1,6 +1,6 @@
 """Extraction checked against releases of Triton: one virtual environment each, and no GPU.
 
-    python tests/tools/triton_matrix.py 3.2.0 3.6.0 3.9.0  # makes them beside the checkout, in .triton/, and keeps them
+    python tests/tools/triton_matrix.py 3.6.0 3.7.0 3.9.0  # makes them beside the checkout, in .triton/, and keeps them
     python tests/tools/triton_matrix.py --directory /tmp/triton oldest middle newest
 
 With `--here` it checks the Triton of this interpreter; that is what it runs in each environment. What is expected of a
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-RELEASES = {"oldest": "3.2.0", "middle": "3.6.0", "newest": "3.9.0"}
+RELEASES = {"oldest": "3.6.0", "middle": "3.7.0", "newest": "3.9.0"}
 NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 
 
@@ -28,23 +28,10 @@ NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 class Facts:
     """What a release's cubins are like."""
 
-    hidden: int  # pointers behind the parameters
-    boolean: str  # the type of a Python bool
-    flags: int | None  # of a descriptor in plain parameters; None where there are no descriptors
-    multiplies: str  # how num_ctas enters the grid
-    per_cta: bool  # whether scratch is for each block
+    flags: int  # of a descriptor in plain parameters
 
 
-FACTS = {
-    "3.2": Facts(hidden=0, boolean="i1", flags=None, multiplies="per_dim", per_cta=True),
-    "3.3": Facts(hidden=1, boolean="i1", flags=None, multiplies="per_dim", per_cta=False),
-    "3.4": Facts(hidden=1, boolean="u1", flags=0, multiplies="per_dim", per_cta=True),
-    "3.5": Facts(hidden=2, boolean="u1", flags=1, multiplies="per_dim", per_cta=True),
-    "3.6": Facts(hidden=2, boolean="u1", flags=1, multiplies="x", per_cta=True),
-    "3.7": Facts(hidden=2, boolean="u1", flags=2, multiplies="x", per_cta=True),
-    "3.8": Facts(hidden=2, boolean="u1", flags=2, multiplies="x", per_cta=True),
-    "3.9": Facts(hidden=2, boolean="u1", flags=2, multiplies="x", per_cta=True),
-}
+FACTS = {"3.6": Facts(flags=1), "3.7": Facts(flags=2), "3.8": Facts(flags=2), "3.9": Facts(flags=2)}
 
 
 # ---- the environments ------------------------------------------------------------------------------------------
@@ -118,7 +105,7 @@ def of_a_signature(expected: Facts) -> None:
     from triton_support import ADD, assumptions
 
     facts = extract(kernels.vector_add, signature=ADD, BLOCK=1024, num_warps=8)
-    assert (facts.hidden_pointers, facts.grid_multiplies) == (expected.hidden, expected.multiplies)
+    assert facts.hidden_pointers == 2
     assert assumptions(facts) == [(name, "multiple_of", 16) for name in ("x_ptr", "y_ptr", "out_ptr")]
     assert (facts.num_warps, facts.constexprs) == (8, (("BLOCK", 1024),))
     signature = {"x_ptr": "*fp32:16", "bias_ptr": None, "out_ptr": "*fp32", "n": "i32", "stride": "i32:1"}
@@ -137,7 +124,7 @@ def of_examples(expected: Facts) -> None:
         ("x_ptr", "multiple_of", 16), ("bias_ptr", "null", 0), ("n", "multiple_of", 16), ("stride", "equal_to", 1),
     ]  # fmt: skip
     facts = extract(kernels.scalars, Tensor(), True, 3, 17, 2**40, 2**63, 1.5, BLOCK=128)
-    assert [a.type for a in facts.arguments] == ["*fp32", expected.boolean, "i32", "i32", "i64", "u64", "fp32"]
+    assert [a.type for a in facts.arguments] == ["*fp32", "u1", "i32", "i32", "i64", "u64", "fp32"]
     assert [a.parameter for a in facts.assumptions] == ["out_ptr", "big", "huge"]
     facts = extract(kernels.unspecialised, Tensor(), 1, 64, BLOCK=128)
     assert assumptions(facts) == [("x_ptr", "multiple_of", 16)]
@@ -171,25 +158,16 @@ def of_dots_and_clusters(_: Facts) -> None:
 
 
 def of_tuples(expected: Facts) -> None:
-    """Tuples come flat; 3.2 has none, and says so."""
+    """Tuples come flat."""
     import triton_kernels as kernels
 
-    from jitload.errors import SignatureError
-
     signature = {"pair": ("*fp32:16", "*fp32", "i32:16"), "n": "i32"}
-    try:
-        facts = extract(kernels.of_a_tuple, signature=signature, BLOCK=128)
-    except SignatureError as error:
-        assert "Triton 3.2 does not support tuples" in str(error)
-        assert expected.hidden == 0
-    else:
-        assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
+    facts = extract(kernels.of_a_tuple, signature=signature, BLOCK=128)
+    assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
 
 
 def of_descriptors(expected: Facts) -> None:
     """Descriptors made on the host, as CUtensorMap and as plain parameters; on the device, with scratch memory."""
-    if expected.flags is None:
-        return
     import triton_kernels as kernels
     from triton_support import DESCRIPTORS, PERSISTENT
 
@@ -204,7 +182,6 @@ def of_descriptors(expected: Facts) -> None:
     signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32"}
     facts = extract(kernels.device_descriptor_copy, signature=signature, BLOCK_M=64, BLOCK_N=64)
     assert facts.global_scratch.size > 0
-    assert facts.global_scratch.is_per_cta == expected.per_cta
 
 
 CHECKS: tuple[Callable[[Facts], None], ...] = (
