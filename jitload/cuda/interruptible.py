@@ -1,8 +1,8 @@
 """Runs NVRTC on a thread of its own, so that Ctrl-C can end a compile, and so that the stack is large enough.
 
-NVRTC 13.0 replaces the handler of SIGINT while it works, and restores it with signal(3). From then on, system calls
+NVRTC 13.0 replaces the handlers of signals while it works, and restores them with signal(3). From then on, system calls
 that a signal interrupts are restarted, and a thread that waits for a lock would no longer notice Ctrl-C. Therefore this
-module restores the original signal actions.
+module makes signals interrupt system calls again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import ctypes
 import functools
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 # The stack of the thread that runs NVRTC. With the 8 MB of a main thread, NVRTC crashes on expressions that are nested
 # 5,000 deep. Pages of the stack that NVRTC does not touch take no memory.
 _STACK_BYTES = 256 << 20
 _POLL_S = 0.05  # seconds between checks for Ctrl-C, in case the signal does not wake the waiting thread
-_process_lock = threading.Lock()  # guards the stack size of new threads and the signal actions, which are process-wide
+_stack_lock = threading.Lock()  # guards the stack size of new threads, which is process-wide
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
@@ -57,12 +58,12 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
 
     def run() -> None:
         try:
-            with _signal_actions_kept():
-                result = work(cancellation)
-            future.set_result(result)
+            future.set_result(work(cancellation))
         except BaseException as error:  # noqa: BLE001  passed to the waiting thread
             future.set_exception(error)
         finally:
+            for number in _SIGNALS:
+                signal.siginterrupt(number, True)  # noqa: FBT003
             has_ended.set()
 
     is_started = False
@@ -86,7 +87,7 @@ def _start(thread: threading.Thread) -> bool:
 
     Python refuses a new thread at a limit of the system, or when the process is ending.
     """
-    with _process_lock:
+    with _stack_lock:
         usual_bytes = threading.stack_size(_STACK_BYTES)
         try:
             thread.start()
@@ -107,51 +108,6 @@ def _wait_for(has_ended: threading.Event) -> None:
             has_ended.wait(_POLL_S)
         except BaseException:  # noqa: BLE001, S112  the caller raises the first exception
             continue
-
-
-# ---- actions of signals ----------------------------------------------------------------------------------------
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
-# The fields of `struct sigaction` on 64-bit Linux are the handler, a mask of 128 bytes, of which the kernel sets the
-# first 8, and the flags.
-_ACTION_BYTES = 256  # more than the size of the structure
-_HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
-_original_actions: list[bytes] = []  # the actions before the first of the compiles that run now
-_compiles_at_work = 0
-
-
-@contextmanager
-def _signal_actions_kept() -> Iterator[None]:
-    """Restore the flags and masks of the signal actions when the last running compile ends.
-
-    A signal that has a new handler by then is left alone.
-    """
-    global _compiles_at_work  # noqa: PLW0603
-    with _process_lock:
-        if _compiles_at_work == 0:
-            _original_actions[:] = map(_read_action, _SIGNALS)
-        _compiles_at_work += 1
-    try:
-        yield
-    finally:
-        with _process_lock:
-            _compiles_at_work -= 1
-            if _compiles_at_work == 0:
-                for number, original in zip(_SIGNALS, _original_actions, strict=True):
-                    action = _read_action(number)
-                    if action[_HANDLER] == original[_HANDLER] and _is_other_action(action, original):
-                        _libc().sigaction(number, original, None)
-
-
-def _is_other_action(action: bytes, other: bytes) -> bool:
-    """Return whether two values of struct sigaction differ."""
-    return any(action[member] != other[member] for member in (_HANDLER, _MASK, _FLAGS))
-
-
-def _read_action(number: int) -> bytes:
-    action = ctypes.create_string_buffer(_ACTION_BYTES)
-    _libc().sigaction(number, None, action)
-    return action.raw
 
 
 @functools.cache
