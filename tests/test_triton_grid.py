@@ -54,7 +54,6 @@ def with_local_variables(meta: Any) -> Any:
     return extents  # noqa: RET504
 
 
-# One on a line: where several are, releases of Python before 3.11 cannot tell which is meant.
 GRIDS = [
     ("ceil_div(n, BLOCK)", "ceil_div(n, BLOCK)"),
     (4, 4),
@@ -74,8 +73,7 @@ GRIDS = [
      ("x.numel() // BLOCK", "x.shape[-1]", "x.stride(0) + x.ndim")),
     (lambda m: (math.ceil(n / m["BLOCK"]),), ("ceil_div(n, BLOCK)",)),
     (lambda m: (triton.next_power_of_2(n), int(max(n, 1)), WIDE), ("next_power_of_2(n)", "max(n, 1)", "7")),
-    (lambda m: (n if n > 4 and not m["N"] else 1,), ("n if n > 4 and (not N) else 1",)),
-    (lambda m: (n * HEADS, True), ("n * 12", "True")),
+    (lambda m: (n * HEADS, True), ("n * 12", "1")),
     (named, ("ceil_div(n, BLOCK)",)),
     (with_local_variables, ("min(ceil_div(n, BLOCK), 8)", "ceil_div(n, BLOCK)")),
 ]  # fmt: skip
@@ -89,12 +87,6 @@ def test_a_grid_becomes_launch_expressions(grid, expected):
 def test_the_values_of_variables_in_functions_are_read():
     heads = 13
     assert read_grid(lambda m: (m["n"] * heads,), SCOPE) == ("n * 13",)
-
-
-def test_several_on_one_line():
-    pair = (lambda m: (m["n"],), lambda m: (m["M"],))
-    if hasattr(pair[0].__code__, "co_positions"):
-        assert [read_grid(grid, SCOPE) for grid in pair] == [("n",), ("M",)]
 
 
 def branches(meta: Any) -> Any:
@@ -121,23 +113,23 @@ def nothing(meta: Any) -> Any:
 
 
 REFUSED = [
-    (branches, "may only set local variables and return the grid"),
-    (stores, "may only set local variables by name"),
-    (grows, "is too long, if its local variables are replaced"),
-    (nothing, "must return the grid"),
-    (
-        lambda m: (rows,),
-        "uses 'rows', which is neither a run-time parameter nor an integer; the parameters are x, n, M",
-    ),
-    (lambda m: (m["BLOK"],), "uses m['BLOK']; the parameters of the kernel are x, n, M, N, BLOCK"),
-    (lambda m: (len(data),), "calls len(), which launch expressions do not support"),
-    (lambda m: (n / 2,), "has a part that launch expressions do not support     n / 2"),
-    (lambda m: (int("ff", 16),), "calls int(), which launch expressions do not support"),
-    (lambda m: (math.ceil(),), "calls math.ceil(), which launch expressions do not support"),
-    (lambda m: (triton.cdiv(n, div=4),), "passes an argument by name"),
+    (branches, "the function has a condition or a loop"),
+    (lambda m: (n if n > 4 else 1,), "the function has a condition or a loop"),
+    (lambda m: (1 + (m["x"] is None),), "the function has a condition or a loop"),
+    (lambda m: (1 + (m["n"] == 4),), "comparisons are not supported"),
+    (stores, "does not support item assignment"),
+    (grows, "an expression is too long"),
+    (nothing, "None is neither a run-time parameter nor an integer"),
+    (lambda m: (rows,), "rows is neither a run-time parameter nor an integer"),
+    (lambda m: (m["BLOK"],), "there is no parameter 'BLOK'; the parameters are x, n, M, N, BLOCK"),
+    (lambda m: (len(data),), "launch expressions have no len()"),
+    (lambda m: (int("ff", 16),), "takes 1 positional argument but 2 were given"),
+    (lambda m: (math.ceil(n),), "launch expressions have math.ceil() only of a division"),
+    (lambda m: (triton.cdiv(n, div=4),), "unexpected keyword argument 'div'"),
+    (lambda m: (no_such_name,), "name 'no_such_name' is not defined"),  # noqa: F821
+    (lambda m: [*x.shape], "object is not iterable"),
     (lambda: (1,), "must take one argument, Triton's mapping of the parameters"),
     (int, "got type"),
-    (eval("lambda m: (m['n'],)"), "cannot be "),
 ]
 
 
@@ -176,12 +168,12 @@ def test_a_tensor_of_another_name_is_the_parameter_for_which_it_was_passed(
     if expected is not None or not examples:
         assert read_grid(grid, scope) == (expected or "source.numel()",)
         return
-    with pytest.raises(LaunchSpecError, match="reads the tensor 'source', which is not the argument of exactly one"):
+    with pytest.raises(LaunchSpecError, match="the tensor 'source' is not the argument of exactly one"):
         read_grid(grid, scope)
 
 
 def test_a_tensor_that_is_no_parameter():
-    expected = "reads the tensor 'source', which is not the argument of exactly one parameter; write m['…'] with"
+    expected = "the tensor 'source' is not the argument of exactly one parameter; write m['…'] with"
     assert expected in refusal(lambda m: (triton.cdiv(source.numel(), m["BLOCK"]),))
     assert expected in refusal(lambda m: (source.shape[0],))
 
@@ -205,7 +197,5 @@ def test_local_integers_of_the_caller_are_constants_with_a_warning(caplog: pytes
 
 def test_a_name_that_means_two_things():
     assert read_grid(lambda m: (n,), SCOPE._replace(examples={"n": 1000})) == ("n",)
-    expected = (
-        "uses 'n', which is both a variable with the value 1000 and a parameter of the kernel (here 65); write m['n']"
-    )
+    expected = "'n' is both a variable with the value 1000 and a parameter of the kernel (here 65); write m['n']"
     assert expected in refusal(lambda m: (n,), n=65)

@@ -63,7 +63,7 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
             future.set_exception(error)
         finally:
             for number in _SIGNALS:
-                signal.siginterrupt(number, True)  # noqa: FBT003
+                signal.siginterrupt(number, True)
             has_ended.set()
 
     is_started = False

@@ -1,28 +1,31 @@
-"""Translates the grid of a Triton launch, if it is a function, to launch expressions such as "ceil_div(n, BLOCK)"."""
+"""Translates the grid of a Triton launch, if it is a function, to launch expressions such as "ceil_div(n, BLOCK)".
+
+The function is called once, with operands in place of parameters. An operand is a launch expression, and arithmetic on
+operands makes longer expressions. The function runs with the names that launch expressions have, and no others.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import copy
-import inspect
+import dis
+import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType
+from collections.abc import Iterator, Mapping
+from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
 
 from jitload.errors import LaunchSpecError
 from jitload.request.launch import Extent
 from jitload.triton.kernel import plain_value
-from jitload.triton.key import outer_names
+from jitload.triton.key import code_objects, outer_names
 
 _logger = logging.getLogger(__name__)
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
-_MAX_NODES = 1000  # nodes of a grid's syntax tree, after local variables were replaced by their values
 _METHODS = ("numel", "size", "stride", "dim")
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
-_FunctionNode = ast.Lambda | ast.FunctionDef
+_MAX_LENGTH = 5_000  # characters of an expression; `Launch` has a limit for expressions without needless parentheses
+_BRANCHES = frozenset((*dis.hasjrel, *dis.hasjabs, dis.opmap["IS_OP"]))
 
 
 class GridScope(NamedTuple):
@@ -50,240 +53,153 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         expressions: Extent | None = grid  # `Launch` checks the expressions
         return expressions
     if not isinstance(grid, FunctionType):
-        raise LaunchSpecError(
-            f"must be an expression or a function, got {type(grid).__name__}",
-            kernel=scope.kernel,
-            field="grid",
-            hint=_HINT,
-        )
-    return _Translator(grid, scope).run()
-
-
-class _Inliner(ast.NodeTransformer):
-    """Replaces names by expressions."""
-
-    def __init__(self, variables: Mapping[str, ast.expr]) -> None:
-        self.variables = variables
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.variables.get(node.id, node)
-
-
-class _Translator:
-    """Translates one function to launch expressions."""
-
-    def __init__(self, grid: FunctionType, scope: GridScope) -> None:
-        self.scope = scope
-        self.outer = dict(outer_names(grid))
-        self.function = grid
-        self.meta = grid.__code__.co_varnames[0] if grid.__code__.co_argcount == 1 else ""
-        self.constants: dict[str, int] = {}  # integers of the function that defines the grid, by name
-
-    def run(self) -> Extent:
-        if not self.meta:
-            self.fail("must take one argument, Triton's mapping of the parameters", None)
-        body = self.returned(_find_node(self.function, self.fail))
-        extents = body.elts if isinstance(body, ast.Tuple | ast.List) else [body]
-        expressions = tuple(ast.unparse(self.translate(extent)) for extent in extents)
-        if self.constants:
-            _logger.warning(
-                "kernel %r: the grid is (%s) for all calls, with the constants %s. If they depend on the arguments, "
-                "write %s['…'] with the name of a parameter, or leave grid= out and pass the grid to each call",
-                self.scope.kernel,
-                ", ".join(expressions),
-                ", ".join(f"{name}={value}" for name, value in self.constants.items()),
-                self.meta,
-            )
-        return expressions
-
-    def fail(self, problem: str, node: ast.AST | None) -> NoReturn:
-        text = ast.unparse(node) if node is not None else self.function.__name__
-        raise LaunchSpecError(
-            f"the function {problem}", kernel=self.scope.kernel, field="grid", expression=text, hint=_HINT
-        )
-
-    def returned(self, node: _FunctionNode) -> ast.expr:
-        """Return the expression that a function returns, with local variables replaced by their values."""
-        if isinstance(node, ast.Lambda):
-            return node.body
-        variables: dict[str, ast.expr] = {}
-        for statement in node.body:
-            match statement:
-                case ast.Expr(value=ast.Constant()):  # a docstring
-                    continue
-                case ast.Return(value=ast.expr() as value) if statement is node.body[-1]:
-                    return self.inline(value, variables)
-                case (
-                    ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value)
-                ):
-                    self.assign(target, self.inline(value, variables), variables)
-                case _:
-                    self.fail("may only set local variables and return the grid", statement)
-        return self.fail("must return the grid", node.body[-1])
-
-    def inline(self, node: ast.expr, variables: Mapping[str, ast.expr]) -> ast.expr:
-        """Return an expression with local variables replaced by their values."""
-        inlined: ast.expr = _Inliner(variables).visit(copy.deepcopy(node))
-        if sum(1 for _ in ast.walk(inlined)) > _MAX_NODES:
-            self.fail("is too long, if its local variables are replaced by their values", node)
-        return inlined
-
-    def assign(self, target: ast.expr, value: ast.expr, variables: dict[str, ast.expr]) -> None:
-        match target, value:
-            case ast.Name(id=name), _:
-                variables[name] = value
-            case (ast.Tuple(elts=names), ast.Tuple(elts=values)) if len(names) == len(values):
-                for part, item in zip(names, values, strict=True):
-                    self.assign(part, item, variables)
-            case _:
-                self.fail("may only set local variables by name", target)
-
-    def translate(self, node: ast.expr) -> ast.expr:  # noqa: C901, PLR0911  one line for each kind of node
-        """Return a node as part of a launch expression."""
-        match node:
-            case ast.Constant(value=int()):
-                return node
-            case ast.Name():
-                return self.translate_name(node)
-            case ast.Subscript(value=ast.Name(id=meta)) if meta == self.meta:
-                return self.translate_meta(node)
-            case ast.Subscript(value=ast.Attribute(value=owner, attr="shape")) if tensor := self.tensor(owner):
-                shape = ast.Attribute(value=tensor, attr="shape", ctx=ast.Load())
-                return ast.Subscript(value=shape, slice=self.translate(node.slice), ctx=ast.Load())
-            case ast.Attribute(value=owner, attr="ndim") if tensor := self.tensor(owner):
-                return ast.Attribute(value=tensor, attr="ndim", ctx=ast.Load())
-            case ast.BinOp(op=op) if isinstance(op, _OPERATORS):
-                return ast.BinOp(left=self.translate(node.left), op=op, right=self.translate(node.right))
-            case ast.UnaryOp() if not isinstance(node.op, ast.Invert):
-                return ast.UnaryOp(op=node.op, operand=self.translate(node.operand))
-            case ast.Compare():
-                return ast.Compare(self.translate(node.left), node.ops, [self.translate(n) for n in node.comparators])
-            case ast.BoolOp():
-                return ast.BoolOp(op=node.op, values=[self.translate(value) for value in node.values])
-            case ast.IfExp():
-                return ast.IfExp(self.translate(node.test), self.translate(node.body), self.translate(node.orelse))
-            case ast.Call():
-                return self.translate_call(node)
-        value = self.outer_value(node)
-        if isinstance(value, int):
-            return ast.Constant(int(value))
-        return self.fail("has a part that launch expressions do not support", node)
-
-    def tensor(self, node: ast.expr) -> ast.Name | None:
-        """Return the run-time parameter for a node such as `x` or `META["x"]`, or None for any other node."""
-        match node:
-            case ast.Name(id=name) if name != self.meta and self.scope.tensors.get(name, name) in self.scope.arguments:
-                return ast.Name(self.scope.tensors.get(name, name), ctx=ast.Load())
-            case ast.Name(id=name) if hasattr(self.outer.get(name), "data_ptr"):
-                self.fail(
-                    f"reads the tensor {name!r}, which is not the argument of exactly one parameter; write "
-                    f"{self.meta}['…'] with the name of a parameter: {', '.join(self.scope.arguments)}",
-                    node,
-                )
-            case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(str(name))):
-                return ast.Name(name, ctx=ast.Load()) if name in self.scope.arguments else None
-        return None
-
-    def translate_name(self, node: ast.Name) -> ast.expr:
-        """Return the name of a run-time parameter unchanged; replace the name of a Python integer by its value."""
-        value = plain_value(self.outer.get(node.id))
-        if node.id in self.scope.arguments:
-            example = self.scope.examples.get(node.id, value)
-            if isinstance(value, int) and isinstance(example, int) and value != example:
-                self.fail(
-                    f"uses {node.id!r}, which is both a variable with the value {value} and a parameter of the kernel "
-                    f"(here {example}); write {self.meta}[{node.id!r}] for the parameter, or rename the variable",
-                    node,
-                )
-            return node
-        if isinstance(value, int):
-            if node.id in self.function.__code__.co_freevars:
-                self.constants[node.id] = int(value)
-            return ast.Constant(int(value))
-        constexprs = (f"{self.meta}[{name!r}]" for name in self.scope.constexprs)
-        names = ", ".join((*self.scope.arguments, *constexprs))
-        return self.fail(
-            f"uses {node.id!r}, which is neither a run-time parameter nor an integer; the parameters are {names}", node
-        )
-
-    def translate_meta(self, node: ast.Subscript) -> ast.expr:
-        names = (*self.scope.arguments, *self.scope.constexprs)
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(key, str) and key in names:
-            return ast.Name(key, ctx=ast.Load())
-        return self.fail(f"uses {ast.unparse(node)}; the parameters of the kernel are {', '.join(names)}", node)
-
-    def translate_call(self, node: ast.Call) -> ast.expr:
-        if node.keywords:
-            self.fail("passes an argument by name, which launch expressions do not support", node)
-        match node.func:
-            case ast.Attribute(value=owner, attr=attr) if attr in _METHODS and (tensor := self.tensor(owner)):
-                method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
-                return ast.Call(method, [self.translate(argument) for argument in node.args], [])
-        function = self.outer_value(node.func)
-        match node.args:
-            case [ast.BinOp(left=left, op=ast.Div(), right=right)] if function is math.ceil:
-                return self.call("ceil_div", [left, right])
-            case [number] if function is int:
-                return self.translate(number)
-        name = _expression_function(function)
-        if not name:
-            self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not support", node)
-        return self.call(name, node.args)
-
-    def call(self, name: str, arguments: list[ast.expr]) -> ast.expr:
-        return ast.Call(ast.Name(name, ctx=ast.Load()), [self.translate(argument) for argument in arguments], [])
-
-    def outer_value(self, node: ast.expr) -> Any:
-        """Return the Python object for a name or an attribute, such as `triton.cdiv`, or None if there is none."""
-        if isinstance(node, ast.Name):
-            return self.outer.get(node.id, getattr(builtins, node.id, None))
-        if isinstance(node, ast.Attribute):
-            owner = self.outer_value(node.value)
-            return None if owner is None else getattr(owner, node.attr, None)
-        return None
-
-
-def _expression_function(function: Any) -> str:
-    """Return a function's name in launch expressions, or "" if launch expressions do not have the function."""
-    if function is min or function is max:
-        return str(function.__name__)
-    if str(getattr(function, "__module__", "") or "").partition(".")[0] != "triton":
-        return ""
-    names = {"cdiv": "ceil_div", "next_power_of_2": "next_power_of_2"}
-    return names.get(getattr(function, "__name__", ""), "")
-
-
-def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
-    """Return the syntax tree of a function. The function is found in its source file by its first line and its code."""
+        raise _error(f"must be an expression or a function, got {type(grid).__name__}", scope)
+    if grid.__code__.co_argcount != 1:
+        raise _error("the function must take one argument, Triton's mapping of the parameters", scope)
+    for code in code_objects(grid.__code__):
+        if any(instruction.opcode in _BRANCHES for instruction in dis.get_instructions(code)):
+            raise _error("the function has a condition or a loop, which is not supported", scope)
+    meta = grid.__code__.co_varnames[0]
+    names = {**vars(builtins), **dict.fromkeys(scope.arguments), **dict(outer_names(grid))}
+    own = {name: _outer_value(name, value, meta, scope) for name, value in names.items()}
+    cells = tuple(CellType(own.get(name)) for name in grid.__code__.co_freevars)
+    function = FunctionType(grid.__code__, {**own, "__builtins__": {}}, grid.__name__, grid.__defaults__, cells)
     try:
-        lines, _ = inspect.findsource(function)
-        tree = ast.parse("".join(lines))
-    except (OSError, SyntaxError, ValueError):
-        fail("cannot be read: its source is not in a file", None)
-    code = function.__code__
-    kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
-    nodes = [node for node in ast.walk(tree) if isinstance(node, kind) and _first_line(node) == code.co_firstlineno]
-    if len(nodes) > 1:
-        nodes = [node for node in nodes if _has_code(node, code)]
-    if not nodes:
-        fail("cannot be found in its file, which may have changed since", None)
-    if len({ast.dump(node) for node in nodes}) > 1:
-        fail("shares its line with other functions", None)
-    return nodes[0]
+        result = function(_Meta(scope))
+        extents = tuple(map(_text, result if isinstance(result, tuple | list) else [result]))
+    except Exception as error:
+        raise _error(f"the function cannot be translated to launch expressions: {error}", scope) from error
+    texts = tuple(ast.unparse(ast.parse(extent, mode="eval")) for extent in extents)
+    if constants := [f"{name}={own[name]}" for name in grid.__code__.co_freevars if isinstance(own.get(name), int)]:
+        _logger.warning(
+            "kernel %r: the grid is (%s) for all calls, with the constants %s. If they depend on the arguments, "
+            "write %s['…'] with the name of a parameter, or leave grid= out and pass the grid to each call",
+            *(scope.kernel, ", ".join(texts), ", ".join(constants), meta),
+        )
+    return texts
 
 
-def _first_line(node: _FunctionNode) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return min(node.lineno, *(decorator.lineno for decorator in decorators)) if decorators else node.lineno
+def _error(problem: str, scope: GridScope) -> LaunchSpecError:
+    return LaunchSpecError(problem, kernel=scope.kernel, field="grid", hint=_HINT)
 
 
-def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Return whether a node may be the source of a code object. For a lambda, compare the positions in the file.
+# ---- what a function reads -------------------------------------------------------------------------------------------
 
-    The result is True for a `def`, and in Python 3.10, which does not record positions.
-    """
-    if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
-        return True
-    body = node.body
-    return (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset) in set(code.co_positions())
+
+class _Meta:
+    """Stands for Triton's mapping of the parameters."""
+
+    def __init__(self, scope: GridScope) -> None:
+        self._names = (*scope.arguments, *scope.constexprs)
+
+    def __getitem__(self, name: str) -> _Operand:
+        if name not in self._names:
+            raise LookupError(f"there is no parameter {name!r}; the parameters are {', '.join(self._names)}")
+        return _Operand(name)
+
+
+class _Object:
+    """Stands for a module or another object, of which a function may read integers and functions."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._name, self._value = name, value
+
+    def __getattr__(self, name: str) -> Any:
+        return _known_value(f"{self._name}.{name}", getattr(self._value, name))
+
+    def __call__(self, *_: Any) -> NoReturn:
+        raise TypeError(f"launch expressions have no {self._name}()")
+
+
+def _outer_value(name: str, value: Any, meta: str, scope: GridScope) -> Any:
+    """Return what stands for a variable outside of the function."""
+    parameter, value = scope.tensors.get(name, name), plain_value(value)
+    if parameter in scope.arguments:
+        example = scope.examples.get(name, value)
+        if not isinstance(value, int) or not isinstance(example, int) or value == example:
+            return _Operand(parameter)
+        problem = f"{name!r} is both a variable with the value {value} and a parameter of the kernel (here {example})"
+        return _Operand(name, f"{problem}; write {meta}[{name!r}] for the parameter, or rename the variable")
+    if hasattr(value, "data_ptr"):
+        problem = f"the tensor {name!r} is not the argument of exactly one parameter; write {meta}['…'] with the name"
+        return _Operand(name, f"{problem} of a parameter: {', '.join(scope.arguments)}")
+    return _known_value(name, value)
+
+
+def _known_value(name: str, value: Any) -> Any:
+    value = plain_value(value)
+    if isinstance(value, int):
+        return int(value)
+    if value is min or value is max:
+        return functools.partial(_call, name)
+    if value is int:
+        return lambda number: _Operand(_text(number))
+    if value is math.ceil:
+        return _ceil
+    if str(getattr(value, "__module__", "") or "").partition(".")[0] == "triton":
+        names = {"cdiv": "ceil_div", "next_power_of_2": "next_power_of_2"}
+        if function := names.get(getattr(value, "__name__", "")):
+            return functools.partial(_call, function)
+    return _Object(name, value)
+
+
+# ---- expressions -----------------------------------------------------------------------------------------------------
+
+
+class _Operand:
+    """A launch expression, or what may not be used: then, `problem` says why."""
+
+    __hash__ = __iter__ = None  # type: ignore[assignment]
+
+    def __init__(self, text: str, problem: str = "") -> None:
+        self.text, self.problem = text, problem
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return functools.partial(_call, f"{_text(self)}.{name}")
+        return _Operand(f"{_text(self)}.{name}")  # `Launch` checks the name
+
+    def __getitem__(self, index: Any) -> _Operand:
+        return _Operand(f"{_text(self)}[{_text(index)}]")
+
+    def __neg__(self) -> _Operand:
+        return _Operand(f"(-{_text(self)})")
+
+
+def _operators() -> Iterator[tuple[str, Any]]:
+    for name, symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/"}.items():
+        yield f"__{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(a)} {symbol} {_text(b)})")
+        yield f"__r{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(b)} {symbol} {_text(a)})")
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains"):
+        yield f"__{name}__", _refuse_comparison
+
+
+def _refuse_comparison(*_: object) -> NoReturn:
+    raise TypeError("comparisons are not supported")
+
+
+for _name, _operator in _operators():
+    setattr(_Operand, _name, _operator)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int):
+        return str(int(value))
+    if not isinstance(value, _Operand):
+        name = getattr(value, "_name", None) or repr(value)
+        raise TypeError(f"{name} is neither a run-time parameter nor an integer")
+    if value.problem or len(value.text) > _MAX_LENGTH:
+        raise ValueError(value.problem or "an expression is too long")
+    return value.text
+
+
+def _call(function: str, *arguments: Any) -> _Operand:
+    return _Operand(f"{function}({', '.join(map(_text, arguments))})")
+
+
+def _ceil(value: Any) -> _Operand:
+    """Return `math.ceil(a / b)`."""
+    match ast.parse(_text(value), mode="eval").body:
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _Operand(f"ceil_div({ast.unparse(left)}, {ast.unparse(right)})")
+    raise TypeError("launch expressions have math.ceil() only of a division")
