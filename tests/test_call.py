@@ -1,14 +1,9 @@
-"""A typed function at a call: its checks in their documented order, and a whole launch with its result."""
+"""A typed function at a call: its checks in their documented order."""
 
-import ctypes
-import struct
 from typing import Any
 
-import numpy as np
 import pytest
-from support.arrays import CudaArray
 from support.calls import array, assert_refused
-from support.driver import Extents
 
 import jitload
 from jitload import Launch
@@ -73,15 +68,6 @@ def test_the_first_check_that_fails_speaks(mod, stub_driver, arguments, kind, te
         assert stub_driver.calls() == []
 
 
-def test_no_blocks_come_before_the_driver_and_after_the_checks(mod, stub_driver):
-    mod.scale(array(size=9), array(address=4096), 8, 1.0)
-    assert stub_driver.calls() == []
-    text = "scale(): argument 'n' must be an int, got float"
-    assert_refused(TypeError, text, mod.scale, array(size=9), array(address=4096), 8.0, 1.0)
-    text = "scale(): block (0, 1, 1) must be positive"
-    assert_refused(ValueError, text, mod.scale, array(size=9), array(address=4096), 0, 1.0)
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 60])
 def test_the_count_of_arguments(mod, stub_driver, count):
     text = f"scale() takes 4 arguments (x, y, n, factor), got {count}"
@@ -90,42 +76,3 @@ def test_the_count_of_arguments(mod, stub_driver, count):
     if count != 3:
         assert_refused(TypeError, text, mod.plain, *[None] * count)
     assert stub_driver.calls() == []
-
-
-def test_a_long_list_of_names_is_cut():
-    names = [f"a_rather_long_name_of_a_parameter_{i}" for i in range(60)]
-    source = f'extern "C" __global__ void many({", ".join(f"int {name}" for name in names)}) {{}}'
-    mod = jitload.load_inline("many", cuda_sources=source, arch="sm_90a")
-    with pytest.raises(TypeError) as caught:
-        mod.many[1, 1](1)
-    text = str(caught.value)
-    assert text.startswith("many() takes 60 arguments (a_rather_long_name_of_a_parameter_0, a_rather_long")
-    assert text.endswith("…), got 1")
-
-
-def test_a_launch_does_its_work(mod, stub_driver):
-    x = CudaArray(np.arange(100, dtype=np.float32))
-    y = CudaArray(np.zeros(100, np.float32), address=None)
-    seen: list[tuple[str, Extents, Extents]] = []
-
-    def play(kernel: str, params: bytes, grid: Extents, block: Extents) -> None:
-        seen.append((kernel, grid, block))
-        source, target, n, factor = struct.unpack("<QQif", params)
-        for i in range(n):
-            value = ctypes.c_float.from_address(source + 4 * i).value
-            ctypes.c_float.from_address(target + 4 * i).value = factor * value
-
-    stub_driver.set_executor(play)
-    mod.plain(x, y, 2.5)
-    stub_driver.check_executor()
-    assert seen == [("scale", (4, 1, 1), (32, 1, 1))]
-    assert y.array.tolist() == [2.5 * i for i in range(100)]
-
-
-def test_an_error_is_no_obstacle_to_the_next_call(mod, stub_driver):
-    x = array(address=4096)
-    for _ in range(3):
-        with pytest.raises(TypeError):
-            mod.plain(x, x, None)
-        mod.plain(x, x, 1)
-    assert len(stub_driver.launches()) == 3

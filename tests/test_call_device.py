@@ -63,13 +63,6 @@ def test_a_thread_without_a_context_gets_the_primary_one(mod, stub_driver):
     assert [launch.device for launch in stub_driver.launches()] == [1, 0, 0]
 
 
-def test_a_kernel_without_tensors_uses_the_current_device(mod, stub_driver):
-    for device in (1, 0):
-        stub_driver.use_device(device)
-        mod.tick(1)
-    assert [launch.device for launch in stub_driver.launches()] == [1, 0]
-
-
 def test_a_context_of_the_right_device_is_left_alone(mod, stub_driver):
     context = stub_driver.create_context(1)
     assert stub_driver.library.cuCtxSetCurrent(ctypes.c_void_p(context)) == 0
@@ -96,17 +89,6 @@ def test_the_context_is_restored_when_the_launch_fails(unused, stub_driver, func
     assert stub_driver.current_device() == 0
 
 
-@pytest.mark.parametrize("function", ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"])
-def test_a_device_that_cannot_be_used(unused, stub_driver, function):
-    stub_driver.use_device(0)
-    stub_driver.fail(function, 46, count=1)
-    text = "cannot use cuda:1: CUDA_ERROR_DEVICE_UNAVAILABLE (CUDA-capable device(s) is/are busy or unavailable)"
-    assert_refused(RuntimeError, f"copy(): {text}", unused.copy, array(device=1), array(device=1))
-    assert stub_driver.current_device() == 0
-    unused.copy(array(device=1), array(device=1))
-    assert [launch.device for launch in stub_driver.launches()] == [1]
-
-
 def test_a_device_that_is_not_there(mod, stub_driver):
     hint = "see the environment variable CUDA_VISIBLE_DEVICES"
     text = f"copy(): cannot use cuda:7: CUDA_ERROR_INVALID_DEVICE (invalid device ordinal); {hint}"
@@ -126,14 +108,6 @@ def test_a_context_is_retained_once_and_anew_after_a_reset(unused, stub_driver):
     unused.copy(array(device=1), array(device=1))
     assert names(stub_driver).count("cuDevicePrimaryCtxRetain") == 2
     assert len(stub_driver.launches()) == 6
-
-
-def test_a_usual_launch_is_two_driver_calls(mod, stub_driver):
-    stub_driver.use_device(0)
-    mod.copy(array(), array())
-    stub_driver.clear()
-    mod.copy(array(), array())
-    assert names(stub_driver) == ["cuCtxGetDevice", "cuLaunchKernel"]
 
 
 # ---- streams of kernels without tensors ----------------------------------------------------------------------------
@@ -185,14 +159,6 @@ def test_a_first_call_inside_capture_works(unused, stub_driver):
     assert modes == [("2", "0"), ("0", "2")] * 2
     unused.tiles[1, 1, 100_000, 0x77](1)
     assert len(stub_driver.calls("cuThreadExchangeStreamCaptureMode")) == 4
-
-
-def test_it_works_thanks_to_the_relaxed_mode(unused, stub_driver):
-    stub_driver.use_device(0)
-    stub_driver.set_capturing(True)
-    stub_driver.fail("cuThreadExchangeStreamCaptureMode", 801)
-    problem = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (operation not permitted when stream is capturing)"
-    assert_refused(RuntimeError, f"tick(): the driver cannot load the cubin: {problem}", unused.tick, 1)
 
 
 # ---- threads -------------------------------------------------------------------------------------------------------

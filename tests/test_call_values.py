@@ -5,7 +5,6 @@ import enum
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -34,6 +33,7 @@ struct alignas(64) Map { unsigned long long opaque[16]; };
 struct Big { int head; Bytes<3> odd; double tail; };
 """
 MANY = 60
+LONG = "a_rather_long_name_of_a_parameter_"
 SIZES = (1, 2, 3, 7, 8, 9, 63, 64, 65, 127, 128, 129, 4095, 4096)
 MIXED = "bool b, float* p, short h, Pair s, unsigned char c, double d, Empty e, Map m, int i, Bytes<3> o, long long l"
 
@@ -43,7 +43,7 @@ def source() -> str:
     kernels += [f'extern "C" __global__ void bytes_{size}(Bytes<{size}> v) {{}}' for size in SIZES]
     kernels += [f'extern "C" __global__ void mixed({MIXED}) {{}}']
     types = ["char", "float*", "short", "double", "unsigned", "bool"]
-    kernels += [f'extern "C" __global__ void many({", ".join(f"{types[i % 6]} p{i}" for i in range(MANY))}) {{}}']
+    kernels += [f'extern "C" __global__ void many({", ".join(f"{types[i % 6]} {LONG}{i}" for i in range(MANY))}) {{}}']
     kernels += ['extern "C" __global__ void nothing() {}']
     return STRUCTS + "\n".join(kernels)
 
@@ -55,7 +55,7 @@ def mod() -> jitload.Module:
         "take_optional": {"nullable": "v"},
         "take_wide": {"raw_pointers": "v", "nullable": "v"},
         "mixed": {"raw_pointers": "p"},
-        "many": {"raw_pointers": tuple(f"p{i}" for i in range(1, MANY, 6))},
+        "many": {"raw_pointers": tuple(f"{LONG}{i}" for i in range(1, MANY, 6))},
     }
     names = [*(f"take_{name}" for name in TYPES), *(f"bytes_{size}" for size in SIZES), "mixed", "many", "nothing"]
     functions = {name: Launch(grid=1, block=1, **special.get(name, {})) for name in names}
@@ -91,20 +91,20 @@ VALUES: list[tuple[Any, str, str]] = [
     (None, "None", "optional"), (4, "int", "flag int float address"), (np.int8(4), "int", "flag int float address"),
     (Colour.RED, "int", "flag int float address"), (True, "bool", "flag int float"), (1.5, "float", "float"),
     (np.float32(1.5), "float", "float"), (np.float64(1.5), "float", "float"), ("s", "str", ""),
-    ("a longer string", "str", ""), (np.str_("s"), "str", ""), (b"b", "bytes", "struct"),
-    (b"longer bytes", "bytes", "struct"), (bytearray(3), "bytes", "struct"), ([1], "a list or tuple", ""),
+    (b"b", "bytes", "struct"),
+    (bytearray(3), "bytes", "struct"), ([1], "a list or tuple", ""),
     ((1, 2), "a list or tuple", ""), (torch.Size([1]), "a list or tuple", ""), ({}, "a dict", ""),
     (torch.zeros(2), "a float32 tensor on cpu", "pointer"),
     (np.zeros(2, np.int64), "an int64 tensor on cpu", "pointer"),
-    (np.zeros((), np.uint8), "a uint8 tensor on cpu", "pointer"), (array(), "a float32 tensor on cuda:0", "pointer"),
+    (array(), "a float32 tensor on cuda:0", "pointer"),
     (array(device_type=13), "a float32 tensor on cuda_managed", "pointer"), (torch.float32, "a dtype", ""),
-    (np.dtype("f4"), "a dtype", ""), (print, "a function", ""), (np.float32, "a function", ""), (int, "a function", ""),
-    (torch.device("cpu"), "torch.device", ""), (Decimal(1), "decimal.Decimal", ""), (1j, "complex", ""),
-    (np.bool_(1), f"numpy.{np.bool_.__name__}", "flag struct"), (object(), "object", ""), (range(3), "range", ""),
-    (set(), "set", ""), (..., "ellipsis", ""), (slice(1), "slice", ""), (math, "module", ""),
+    (print, "a function", ""),
+    (torch.device("cpu"), "torch.device", ""), (1j, "complex", ""),
+    (np.bool_(1), f"numpy.{np.bool_.__name__}", "flag struct"), (object(), "object", ""),
+
     (Fraction(1, 2), "float", "float"), (ctypes.c_void_p(16), "a pointer", "pointer"),
     (ctypes.c_int(3), "ctypes.c_int", "struct"), (memoryview(b"ab"), "memoryview", "struct"),
-    (memoryview(b"abcd")[::2], "memoryview", ""), (tvm_ffi.Shape((1,)), "a list or tuple", ""),
+    (tvm_ffi.Shape((1,)), "a list or tuple", ""),
     (tvm_ffi.device("cuda:0"), "a device", ""),
 ]  # fmt: skip
 EXPECTED = {
@@ -130,14 +130,6 @@ def test_every_kind_of_parameter_takes_its_own_kinds_of_values(mod, stub_driver,
         elif name not in ("map", "wide") and not hasattr(value, "__dlpack__"):
             function(value)
     assert {launch.kernel for launch in stub_driver.launches()} <= {f"take_{name}"}
-
-
-def test_a_read_only_array_is_refused_for_where_it_is(mod, stub_driver):
-    frozen = np.zeros(2, np.float32)
-    frozen.setflags(write=False)
-    with pytest.raises(ValueError, match=r"^take_tensor\(\): argument 'v' must be a CUDA tensor, but it is on cpu"):
-        mod.take_tensor(frozen)
-    assert stub_driver.calls() == []
 
 
 # ---- integers ------------------------------------------------------------------------------------------------------
@@ -217,11 +209,6 @@ def test_an_address_of_a_vector_is_aligned(mod, stub_driver):
         assert_refused(ValueError, message, mod.take_wide, ctypes.c_void_p(value))
 
 
-def test_none_is_a_null_pointer_where_the_launch_says_so(mod, stub_driver):
-    assert sent(stub_driver, mod.take_optional, None) == bytes(8)
-    assert sent(stub_driver, mod.take_wide, None) == bytes(8)
-
-
 # ---- structures ----------------------------------------------------------------------------------------------------
 
 
@@ -230,19 +217,15 @@ class Pair(ctypes.Structure):
 
 
 PAIR = struct.pack("<fi", 1.5, -7)
+RECORD = np.array([(1.5, -7)], dtype=[("a", "<f4"), ("b", "<i4")])[0]
 
 
 @pytest.mark.parametrize(
     "value",
-    [PAIR, bytearray(PAIR), memoryview(PAIR), Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)],
+    [PAIR, bytearray(PAIR), memoryview(PAIR), RECORD, Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)],
 )
 def test_a_structure_comes_as_anything_with_its_bytes(mod, stub_driver, value):
     assert sent(stub_driver, mod.take_pair, value) == PAIR
-
-
-def test_structures_of_numpy_have_bytes_too(mod, stub_driver):
-    record = np.array([(1.5, -7)], dtype=[("a", "<f4"), ("b", "<i4")])[0]
-    assert sent(stub_driver, mod.take_pair, record) == PAIR
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -300,6 +283,8 @@ def test_sixty_parameters_arrive_in_their_order(mod, stub_driver):
     (launch,) = stub_driver.launches()
     codes = ("<b", "<Q", "<h", "<d", "<I", "<?")
     assert list(launch.arguments) == [struct.pack(codes[i % 6], value) for i, value in enumerate(values)]
+    with pytest.raises(TypeError, match=rf"^many\(\) takes 60 arguments \({LONG}0, {LONG}1, .*…\), got 1$"):
+        mod.many(1)
 
 
 def test_a_kernel_may_have_no_parameters(mod, stub_driver):

@@ -259,13 +259,6 @@ def test_keywords_are_pointed_to_call(module, stub_driver):
     assert stub_driver.launches()[0].grid == (3, 1, 1)
 
 
-def test_a_configuration_is_checked_whatever_came_before(module):
-    assert module.add[1, 256] is module.add[1, 256]
-    for key in ((1.0, 256), (True, 256)):
-        with pytest.raises(TypeError, match="grid must be an int"):
-            module.add[key]
-
-
 def test_release_gil_reaches_configured_functions(module):
     assert module.add[1, 1].release_gil
     module.add.release_gil = False

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.driver import SONAME, StubDriver, find_compiler
@@ -145,13 +144,3 @@ def test_a_tensor_map_must_be_aligned(cuda):
     for offset, expected in ((0, 0), (8, 1)):
         arguments = (7, 1, ctypes.c_void_p(4096), extents, None, ones, ones, 0, 0, 0, 0)
         assert cuda("cuTensorMapEncodeTiled", ctypes.c_void_p(aligned + offset), *arguments) == expected
-
-
-def test_an_exception_of_the_executor_is_not_lost(cuda):
-    def play(kernel: str, *_: Any) -> None:
-        raise LookupError(kernel)
-
-    cuda.driver.set_executor(play)
-    assert cuda.launch(cuda.kernel("empty")) == 0
-    with pytest.raises(LookupError, match="empty"):
-        cuda.driver.check_executor()

@@ -11,17 +11,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .records import Call, LaunchRecord, read_calls, read_launch
 
-Extents = tuple[int, int, int]
-Executor = Callable[[str, bytes, Extents, Extents], None]
-"""Plays a kernel: its name, its parameter block, grid and block."""
-
 SONAME = "libcuda.so.1"
-_EXECUTOR = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_uint))
 
 
 class StubError(RuntimeError):
@@ -93,20 +88,15 @@ class StubDriver:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.library = _load(path)
-        self._executor: object = None
-        self._executor_errors: list[Exception] = []
         self.library.stub_log_size.restype = ctypes.c_size_t
         self.library.stub_log_read.restype = ctypes.c_size_t
         self.library.stub_log_read.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.library.stub_create_context.restype = ctypes.c_void_p
         self.library.stub_create_stream.restype = ctypes.c_void_p
-        self.library.stub_set_executor.argtypes = [_EXECUTOR]
 
     def reset(self) -> None:
         """Go back to two idle sm_90 devices, an empty log and no failures; loaded libraries stay."""
         self.library.stub_reset()
-        self._executor = None
-        self._executor_errors.clear()
 
     def environment(self, log_path: Path | None = None) -> dict[str, str]:
         """Return the environment of a process that finds the stub as its driver.
@@ -189,25 +179,6 @@ class StubDriver:
     def create_stream(self, device: int) -> int:
         """Return a handle of a stream that belongs to a device; other numbers are streams of any device."""
         return self._handle(self.library.stub_create_stream(device), f"a stream on device {device}")
-
-    def set_executor(self, executor: Executor) -> None:
-        """Let a function play each launched kernel, after the launch is recorded; `check_executor` after it."""
-
-        def play(kernel: bytes, params: int, size: int, dims: Sequence[int]) -> None:
-            block_of_bytes = ctypes.string_at(params, size)
-            try:
-                executor(kernel.decode(), block_of_bytes, (dims[0], dims[1], dims[2]), (dims[3], dims[4], dims[5]))
-            except Exception as error:  # noqa: BLE001  an exception cannot cross the C frames: it is kept
-                self._executor_errors.append(error)
-
-        callback = _EXECUTOR(play)
-        self.library.stub_set_executor(callback)
-        self._executor = callback
-
-    def check_executor(self) -> None:
-        """Raise the first exception of the executor, if it had one."""
-        if self._executor_errors:
-            raise self._executor_errors.pop(0)
 
     def _handle(self, handle: int | None, action: str) -> int:
         self._check(0 if handle else -1, action)

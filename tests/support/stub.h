@@ -119,8 +119,6 @@ typedef struct stub_thread {
   CUcontext stack[16];
 } stub_thread;
 
-typedef void (*stub_executor)(const char* kernel, const uint8_t* params, size_t size, const unsigned dims[6]);
-
 /* Everything that stub_reset() restores. Guarded by the lock that a call holds from stub_begin to stub_end. */
 typedef struct stub_settings {
   int device_count;
@@ -128,7 +126,6 @@ typedef struct stub_settings {
   int attributes[STUB_MAX_DEVICES][DEVICE_ATTRIBUTE_COUNT];
   int is_capturing;
   int capturing_thread;
-  stub_executor executor;
 } stub_settings;
 
 extern stub_settings stub_config;

@@ -216,13 +216,6 @@ static char* describe_launch(const CUlaunchConfig* config, const struct stub_ker
   return text;
 }
 
-static void execute(stub_executor executor, const CUlaunchConfig* config, const struct stub_kernel* kernel,
-                    const uint8_t* params) {
-  const unsigned dims[6] = {config->grid[0],  config->grid[1],  config->grid[2],
-                            config->block[0], config->block[1], config->block[2]};
-  executor(kernel->name, params, kernel->param_bytes, dims);
-}
-
 static CUresult launch(const char* call, const CUlaunchConfig* config, CUfunction handle, void** values, void** extra) {
   uint8_t* params = NULL;
   stub_function* function = NULL;
@@ -235,10 +228,7 @@ static CUresult launch(const char* call, const CUlaunchConfig* config, CUfunctio
     result = pack(kernel, values, extra, params);
   }
   char* text = describe_launch(config, kernel, result == CUDA_SUCCESS ? params : NULL);
-  const stub_executor executor = stub_config.executor;
   stub_end(result, "%s", text);
-  /* Outside the lock: the executor may be Python and wait for a thread that waits for the stub. */
-  if (result == CUDA_SUCCESS && executor != NULL) execute(executor, config, kernel, params);
   free(text);
   free(params);
   return result;

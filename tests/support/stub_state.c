@@ -269,9 +269,6 @@ STUB_API int stub_set_primary_active(int device, int is_active)
     STUB_SET(is_device(device),
                 stub_primary[device].is_active = stub_primary[device].references = is_active != 0)
 
-STUB_API int stub_set_executor(stub_executor executor)
-    STUB_SET(1, stub_config.executor = executor)
-
 /* The capture, of mode "global", is taken to be this thread's. */
 STUB_API int stub_set_capturing(int is_capturing)
     STUB_SET(1, (stub_config.is_capturing = is_capturing != 0,
