@@ -5,17 +5,12 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, build, kernel, load, python_command, python_env, run_python, work_dirs
-from cheap import get, make_key
+from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache.entry import find_entry
 from jitload.cache.key import CacheKey
 from jitload.request.arguments import Call, read_options
 from jitload.request.request import make_request
@@ -141,19 +136,6 @@ def test_a_moved_cache_still_hits(cache, monkeypatch):
 # ---- damage ----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_among_the_entries_is_skipped(cache):
-    path = build(ADD)
-    (path.parent.parent / "0file").write_text("")
-    assert build(ADD) == path
-
-
-def test_a_failed_build_is_not_remembered(cache):
-    for _ in range(2):
-        with pytest.raises(jitload.errors.CompileError):
-            build(kernel("k", "x[0] = nothing;"))
-    assert build(kernel("k")).is_file()
-
-
 def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
@@ -185,12 +167,6 @@ def test_an_entry_shows_what_it_was_made_from(cache):
     assert work_dirs(cache) == []
 
 
-def test_long_texts_are_in_the_manifest_by_digest(cache):
-    manifest = json.loads((build(ADD + "// " + "x" * 300).parent / "manifest.json").read_text())
-    (source,) = manifest["parts"]["sources"]
-    assert source.startswith("sha256:")
-
-
 def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
     def refuse(_):
         raise OSError(errno.EINVAL, "no")
@@ -203,28 +179,6 @@ def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
         build(kernel("k"))
 
 
-def test_a_build_does_not_wait_for_the_disk(tmp_path, monkeypatch):
-    synced: list[str] = []
-    is_ready, fsync = threading.Event(), os.fsync
-
-    def wait(descriptor: int) -> None:
-        assert is_ready.wait(60)
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-        if path.startswith(str(tmp_path)):  # other tests' entries may still be synced
-            synced.append(path)
-        fsync(descriptor)
-
-    monkeypatch.setattr("os.fsync", wait)
-    entry = get(tmp_path / "empty", make_key())
-    assert find_entry(tmp_path / "empty", make_key(), read_settings()).dir == entry.dir
-    assert synced == []
-    is_ready.set()
-    end = time.monotonic() + 60
-    while len(synced) < 4 and time.monotonic() < end:
-        time.sleep(0.01)
-    assert synced == [str(path) for path in (entry.product, entry.dir / "manifest.json", entry.dir, entry.dir.parent)]
-
-
 @pytest.mark.parametrize("keyword", ["output", "build_directory", ""])
 def test_a_path_that_is_returned_is_on_the_disk(cache, tmp_path, monkeypatch, keyword):
     """Whatever loads the path later need not check it, as a hit does."""
@@ -233,14 +187,6 @@ def test_a_path_that_is_returned_is_on_the_disk(cache, tmp_path, monkeypatch, ke
     monkeypatch.setattr("jitload.cache.store._sync_later", lambda _: None)
     path = build(ADD, **({keyword: tmp_path / ("m.so" if keyword == "output" else "m")} if keyword else {}))
     assert path.stat().st_ino in synced
-
-
-def test_an_entry_is_published_where_no_thread_starts(tmp_path, monkeypatch):
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("threading.Thread.start", refuse)
-    assert get(tmp_path / "empty", make_key()).product.exists()
 
 
 def test_a_name_is_never_used_again(cache):
@@ -291,48 +237,6 @@ def test_the_key_does_not_depend_on_earlier_builds_or_the_hash_seed():
     assert paths.pop().endswith("history.so\n")
 
 
-def test_each_build_has_a_directory_of_its_own(cache):
-    places = []
-    for name in ("one", "two"):
-        get(cache, make_key(name), lambda work: places.append(work.dir))
-    get(cache, make_key("one"), lambda work: places.append(work.dir))
-    assert len(set(places)) == len(places) == 2
-    assert not list(cache.rglob(".ninja*"))
-
-
-def test_a_published_entry_is_never_changed(cache, monkeypatch):
-    path = build(ADD)
-
-    def state() -> dict[str, tuple[int, int, int]]:
-        return {
-            entry.name: (entry.stat().st_ino, entry.stat().st_mtime_ns, entry.stat().st_ctime_ns)
-            for entry in os.scandir(path.parent)
-        }
-
-    before = state()
-    load(ADD)
-    monkeypatch.setenv("JITLOAD_MODE", "rebuild")
-    assert build(ADD) != path
-    assert state() == before
-
-
-def test_a_build_of_another_process_is_awaited_without_a_limit(cache, monkeypatch):
-    """However long the reports have been coming, the lock is waited for."""
-    monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.05)
-    monkeypatch.setattr("jitload.cache.locks._NEXT_REPORTS_S", 0.05)
-    code = f"""
-import sys, time, pathlib, cheap
-def slow(work):
-    print("builds", flush=True)
-    time.sleep(1.5)
-cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), slow)
-"""
-    with subprocess.Popen(python_command(code), env=python_env(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "builds\n"
-        get(cache, make_key(), lambda _: pytest.fail("it was built twice"))
-
-
 def test_an_import_makes_no_directory(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
@@ -354,14 +258,3 @@ def test_a_build_says_that_it_begins_and_how_long_it_took(caplog):
         build(kernel("said"), "said")
         (decision,) = [record.message for record in caplog.records]
         assert decision.startswith("said is in the cache: ")
-
-
-def test_an_entry_needs_no_other(cache):
-    build(ADD)
-    path = build(kernel("k"), "other")
-    for directory in cache.iterdir():
-        if directory != path.parents[1] and directory.name != ".tools":
-            subprocess.run(["rm", "-r", str(directory)], check=True)
-    assert build(kernel("k"), "other") == path
-    assert list(load(kernel("k"), "other")) == ["k"]
-    assert find_entry(cache, make_key(), read_settings()) is None

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -39,13 +38,6 @@ def test_packed_entries_are_found_where_they_are_unpacked(cache, tmp_path, monke
     assert {path.stat().st_mode & 0o777 for path in unpacked.rglob("*") if path.is_dir()} == {0o700}
 
 
-def test_the_same_entries_make_the_same_archive(cache, tmp_path):
-    build(ADD)
-    for name in ("one.tar.gz", "two.tar.gz"):
-        pack(cache, tmp_path / name)
-    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
-
-
 def test_an_empty_cache_is_not_packed(cache, tmp_path):
     with pytest.raises(CacheError, match="has no entry to pack"):
         pack(cache, tmp_path / "none.tar.gz")
@@ -64,18 +56,6 @@ def test_a_damaged_entry_is_not_packed(cache, tmp_path):
     with pytest.raises(CacheError, match=r"is damaged: m\.so has 100 bytes"):
         pack(cache, tmp_path / "a.tar.gz")
     assert not list(tmp_path.glob("*.tar.gz")) + list(tmp_path.glob(".jitload-*"))
-
-
-def test_precompiled_headers_stay_behind(cache, tmp_path):
-    path = build(ADD)
-    build(kernel("k"), "other")
-    (path.parent / "x.gch").write_bytes(b"1")
-    manifest = json.loads((path.parent / "manifest.json").read_text())
-    manifest["files"]["x.gch"] = [1, "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"]
-    (path.parent / "manifest.json").write_text(json.dumps(manifest))
-    assert pack(cache, tmp_path / "a.tar.gz") == 1
-    with tarfile.open(tmp_path / "a.tar.gz") as tar:
-        assert {name.partition("-")[0] for name in tar.getnames()} == {"other"}
 
 
 # ---- hostile ---------------------------------------------------------------------------------------------------
@@ -141,25 +121,6 @@ def test_an_archive_that_unfolds_to_too_much_is_refused(tmp_path):
     assert outside(tmp_path / "cache") <= {".work"}
 
 
-def test_files_that_are_empty_take_room_as_well(tmp_path):
-    with gzip.open(tmp_path / "a.tar.gz", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for number in range(100):
-            info, data = member(f"m-{number:064x}/0000-{'0' * 16}/m.so", data=b"")
-            tar.addfile(info, io.BytesIO(data))
-    with pytest.raises(CacheError, match="it contains more than 100000 bytes"):
-        unpack(tmp_path / "cache", tmp_path / "a.tar.gz", max_size=100_000)
-    assert outside(tmp_path / "cache") <= {".work"}
-
-
-def test_an_archive_with_the_same_file_twice_is_refused(tmp_path):
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        for _ in range(2):
-            info, data = member(f"{LEAF}/m.so")
-            tar.addfile(info, io.BytesIO(data))
-    with pytest.raises(CacheError, match="cannot be unpacked"):
-        unpack(tmp_path / "cache", tmp_path / "a.tar.gz", max_size=LIMIT)
-
-
 def test_an_archive_cut_short_or_changed_leaves_nothing(cache, tmp_path):
     build(ADD)
     archive = tmp_path / "a.tar.gz"
@@ -183,13 +144,6 @@ def test_a_changed_byte_is_found(cache, tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(data))
     with pytest.raises(CacheError, match="does not have the SHA-256"):
         unpack(tmp_path / "another", tmp_path / "a.tar.gz", max_size=LIMIT)
-
-
-def test_a_missing_archive_and_a_directory(tmp_path):
-    for name in ("none.tar.gz", "dir.tar.gz"):
-        (tmp_path / "dir.tar.gz").mkdir(exist_ok=True)
-        with pytest.raises(CacheError, match="cannot be unpacked"):
-            unpack(tmp_path / "cache", tmp_path / name, max_size=LIMIT)
 
 
 def test_a_file_that_an_entry_does_not_name_is_refused(cache, tmp_path):
@@ -238,17 +192,9 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def point_outside(directory: Path) -> None:
-    shutil.move(last_archive(directory), directory.parent)
-    text = (directory / "manifest.json").read_text()
-    (directory / "manifest.json").write_text(text.replace('"other', '"../other'))
-
-
 HARM = {
     "an archive": (lambda directory: flip(last_archive(directory)), "does not have the digest in manifest.json"),
     "a missing archive": (lambda directory: last_archive(directory).unlink(), "No such file"),
-    "a path": (point_outside, "No such file"),
-    "its form": (lambda directory: (directory / "manifest.json").write_text("[]"), "cannot be unpacked"),
     "no list": (lambda directory: (directory / "manifest.json").unlink(), "No such file"),
 }
 
@@ -260,8 +206,3 @@ def test_every_digest_of_a_directory_is_compared(directory, tmp_path, name):
     with pytest.raises(CacheError, match=f"(?s){words}.*Nothing was added to the cache"):
         unpack(tmp_path / "another", directory, max_size=LIMIT)
     assert not list((tmp_path / "another").glob("*-*"))
-
-
-def test_a_directory_that_is_too_large_is_refused(directory, tmp_path):
-    with pytest.raises(CacheError, match="more than 5000 bytes"):
-        unpack(tmp_path / "another", directory, max_size=5000)

@@ -3,15 +3,15 @@
 import hashlib
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from builds import EXPORT
 
 import jitload
-from jitload import pipeline
 from jitload.cache import dependencies
-from jitload.cache.dependencies import Dependency, StartTime, from_manifest, record_dependencies, refresh, to_manifest
+from jitload.cache.dependencies import Dependency, StartTime, record_dependencies, refresh
 
 
 @pytest.fixture
@@ -137,13 +137,6 @@ def test_a_file_that_assembly_takes_in_is_seen(get_value, tmp_path, where):
     assert get_value(text, [tmp_path], **options) == 2
 
 
-def test_a_comment_that_speaks_of_assembly_is_no_reason_to_build(get_value, tmp_path):
-    text = "// taken in by .incbin, see above\n#define VALUE 1\n"
-    assert get_value(text, [tmp_path]) == 1
-    (entry,) = (entry for entry, _ in pipeline._modules.values())
-    assert all(file.is_unchanged() for file in entry.dependencies)
-
-
 @pytest.mark.parametrize("flag", ["extra_cflags=@", "extra_ldflags=-Wl,@", "extra_ldflags=@"])
 def test_a_file_of_options_is_looked_at_again(get_value, tmp_path, flag):
     keyword, option = flag.split("=")
@@ -152,19 +145,6 @@ def test_a_file_of_options_is_looked_at_again(get_value, tmp_path, flag):
     for value in (1, 2):
         file.write_text(f"-DVALUE={value}" if not text else f"{'' if ',' in option else '-Wl,'}--defsym=given={value}")
         assert get_value(text, [], **options) == value
-
-
-# ---- records ---------------------------------------------------------------------------------------------------
-
-
-def test_records_are_kept_relative_to_each_directory_they_are_below():
-    header = Dependency(path="/a/b/c.h", size=1)
-    kept = to_manifest(header, ["/a", "/x", "/a/b/"])
-    assert [row["path"] for row in kept] == ["@0/b/c.h", "@2/c.h"]
-    assert [from_manifest(row, ["/p", "/q", "/r"]).path for row in kept] == ["/p/b/c.h", "/r/c.h"]
-    assert [row["path"] for row in to_manifest(header, ["/ab", "/a/b/c"])] == ["/a/b/c.h"]
-    with pytest.raises(IndexError):
-        from_manifest({**kept[0], "path": "@7/x"}, ["/p"])
 
 
 # ---- files and clocks ------------------------------------------------------------------------------------------
@@ -181,16 +161,6 @@ def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, mon
     # As if the clock had stood still: `stat` says what it said.
     monkeypatch.setattr("jitload.cache.dependencies.os.stat", lambda _: old_state)
     assert not young.is_unchanged()
-
-
-def test_a_file_that_has_been_quiet_is_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "h.h"
-    path.write_text("one")
-    monkeypatch.setattr(dependencies, "_TICK_NS", -(10**9))
-    (old,) = record_dependencies([path], StartTime.now())
-    assert old.is_settled
-    monkeypatch.setattr(dependencies, "digest_file", lambda _: pytest.fail("it was read"))
-    assert old.is_unchanged()
 
 
 def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypatch):
@@ -216,6 +186,7 @@ def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypa
 def test_an_edit_during_the_build_is_seen_though_the_clock_jumps(tmp_path, monkeypatch, jump_s):
     path, edited = tmp_path / "h.h", tmp_path / "edited.h"
     path.write_text("one")
+    time.sleep(0.1)  # a busy machine may stop this process between its readings of the clocks
     clock = StartTime.now()
     edited.write_text("two")
     # The clock was set during the build, after which the files keep the times they had.
@@ -224,22 +195,6 @@ def test_an_edit_during_the_build_is_seen_though_the_clock_jumps(tmp_path, monke
     records = {Path(record.path).name: record for record in record_dependencies([path, edited], clock)}
     assert records["edited.h"].digest == "" or jump_s > 0
     assert (records["h.h"].digest != "") or jump_s < 0
-
-
-def test_absent_files_are_recorded_by_what_is_missing_first(tmp_path):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "a directory.h").mkdir()
-    paths = ["here/x.h", "none/sub/x.h", "none/sub/y.h", "a directory.h"]
-    records = record_dependencies([tmp_path / path for path in paths], StartTime.now())
-    assert {record.path.removeprefix(f"{tmp_path}/"): record.size for record in records} == {
-        "here/x.h": -1,
-        "none": -2,
-        "a directory.h": -1,
-    }
-    assert all(record.is_unchanged() for record in records)
-    (tmp_path / "none").mkdir()
-    (tmp_path / "here" / "x.h").write_text("")
-    assert [record.is_unchanged() for record in records if "directory" not in record.path] == [False, False]
 
 
 def test_a_pipe_or_device_in_place_of_a_header_is_not_read(tmp_path):

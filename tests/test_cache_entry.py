@@ -38,28 +38,16 @@ def manifest(path: Path) -> Path:
 
 DAMAGE = {
     "a product that is cut short": lambda p: os.truncate(p, 10),
-    "a product that is empty": lambda p: os.truncate(p, 0),
     "a product with another byte": lambda p: p.write_bytes(bytes([p.read_bytes()[0] ^ 1]) + p.read_bytes()[1:]),
     "a product that is another file": lambda p: p.write_bytes(Path("/bin/sh").read_bytes()),
     "a product that is gone": Path.unlink,
     "a manifest that is no JSON": lambda p: manifest(p).write_text("{"),
-    "an empty manifest": lambda p: manifest(p).write_text(""),
     "no manifest": lambda p: manifest(p).unlink(),
     "a manifest that is a list": lambda p: manifest(p).write_text('["schema"]'),
     "a manifest of another key": lambda p: rewrite(p, key="0"),
-    "a manifest nested 100,000 deep": lambda p: manifest(p).write_text("[" * 100_000),
-    "an object nested 100,000 deep": lambda p: manifest(p).write_text('{"a":' * 100_000),
     "a manifest that is a pipe": lambda p: replace_by_pipe(manifest(p)),
-    "a manifest that is no text": lambda p: manifest(p).write_bytes(b"\xff\xfe\x00"),
-    "a manifest of another type": lambda p: manifest(p).write_text('"schema"'),
     "a manifest of an older schema": lambda p: rewrite(p, schema=1),
-    "a product elsewhere": lambda p: rewrite(p, product="../../../product"),
-    "a product that is no name": lambda p: rewrite(p, product=["product"]),
     "a size that is none": lambda p: rewrite(p, files={"product": ["many", ""]}),
-    "headers that are none": lambda p: rewrite(p, dependencies=[{"path": 7}]),
-    "a header below no anchor": lambda p: rewrite(p, dependencies=[{"path": "@9/x", "size": 1}]),
-    "a header that is a number": lambda p: rewrite(p, dependencies=7),
-    "anchors that are a number": lambda p: rewrite(p, anchors=7),
     "a product that is a pipe": replace_by_pipe,
     "a product that is a link": replace_by_link,
     "a product that everyone may write": lambda p: p.chmod(0o666),
@@ -67,8 +55,6 @@ DAMAGE = {
     "an entry that is a file": lambda p: (shutil.rmtree(p.parent), p.parent.write_text("")),
     "an entry that is a link": lambda p: replace_by_link(p.parent),
     "a key that is a file": lambda p: (shutil.rmtree(p.parents[1]), p.parents[1].write_text("")),
-    "a key that is a pipe": lambda p: (shutil.rmtree(p.parents[1]), os.mkfifo(p.parents[1])),
-    "a key that is a link": lambda p: replace_by_link(p.parents[1]),
     "a key that is a link to nothing": lambda p: (shutil.rmtree(p.parents[1]), p.parents[1].symlink_to("/nowhere")),
 }
 
@@ -89,8 +75,7 @@ def test_damage_is_set_aside_and_built_again(cache, damage, caplog):
     assert [*cache.glob("*.bad"), *cache.glob("*-*/*.bad")]
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a device"])
-def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
+def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache):
     text = kernel("f")
     code = f"import builds; print(builds.build({text!r})); builds.build({kernel('g')!r}, 'other')"
     path = Path(run_python(code).stdout.split()[0])
@@ -99,7 +84,7 @@ def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
     assert {note.relative_to(cache).parts[0] for note in notes} >= {".tools", ".locks", ".grown"}
     for note in notes:
         note.unlink()
-        os.mkfifo(note) if kind == "a pipe" else note.symlink_to("/dev/zero")
+        os.mkfifo(note)
     done = run_python(code, {"JITLOAD_CACHE_LIMIT": "1"}, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(path)]  # a hit, though nothing of what the cache noted could be read
@@ -120,7 +105,7 @@ def test_an_entry_of_another_user_is_set_aside(cache, part, caplog):
 
 # ---- hostile names ---------------------------------------------------------------------------------------------
 
-NAMES = ["../x", "a/b", ".", "..", "-rf", "x" * 256, "a b $(touch x) `id`; $c né %s ' \" \\"]
+NAMES = ["../x", "..", "-rf", "x" * 256, "a b $(touch x) `id`; $c né %s ' \" \\"]
 REFUSED = ["x" * 300, "a\nb", "", "\0", "a\tb", "\ud800"]
 
 

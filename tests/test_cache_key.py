@@ -112,15 +112,6 @@ def test_two_users_with_the_same_headers_share_an_entry(cache, tmp_path):
     assert build(text, extra_include_paths=[tmp_path / "one" / "include"]) == first
 
 
-def test_two_users_of_hand_written_code_share_an_entry(tmp_path):
-    (tmp_path / "get.c").write_text(f'#include "value.h"\n{EXPORT}')
-    paths = {
-        jitload.build("m", sources=tmp_path / "get.c", extra_include_paths=[include_dir])
-        for include_dir in places(tmp_path, "#define VALUE 3\n")
-    }
-    assert len(paths) == 1
-
-
 def test_two_users_with_a_source_file_in_another_place_share_an_entry(cache, tmp_path):
     paths = set()
     for user in ("one", "two"):

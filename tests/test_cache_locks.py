@@ -12,13 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-import filelock
 import pytest
 from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
 from cheap import get, make_key
 
 from jitload.cache.entry import find_entry
-from jitload.cache.locks import hold_lock, host_tag, is_local
+from jitload.cache.locks import hold_lock, host_tag
 from jitload.cache.store import claim_entry, sweep_work_dirs
 from jitload.errors import CompileError
 from jitload.settings import read_settings
@@ -72,49 +71,6 @@ def test_a_waiting_process_names_the_builder_and_goes_on_when_the_builder_dies(t
     assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} fetches: " in caplog.text
     assert "s for 'vec'" in caplog.records[-1].message
     assert len(caplog.records) == 2
-
-
-def test_a_lock_of_filelock_on_the_same_file_is_the_same_lock(tmp_path):
-    path, waited = tmp_path / "lock", []
-
-    def wait() -> None:
-        with hold_lock(path, "it"):
-            waited.append(path)
-
-    with filelock.FileLock(path):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join(0.3)
-        assert not waited
-    thread.join(5)
-    assert waited
-    with hold_lock(path, "it"), pytest.raises(filelock.Timeout):
-        filelock.FileLock(path).acquire(blocking=False)
-    with filelock.FileLock(path).acquire(blocking=False):
-        pass
-
-
-WAIT = """
-import sys, pathlib, cheap
-def make(work):
-    with open(sys.argv[2], "a") as log:
-        log.write("built ")
-print("waits", flush=True)
-cheap.get(pathlib.Path(sys.argv[1]), cheap.make_key(), make)
-"""
-
-
-def test_one_of_the_waiting_processes_builds_when_the_builder_dies(cache, tmp_path):
-    process, log = holder(cache / ".locks" / make_key().digest), tmp_path / "log"
-    command = [*python_command(WAIT), str(cache), str(log)]
-    crowd = [subprocess.Popen(command, env=python_env(), text=True, stdout=subprocess.PIPE) for _ in range(3)]
-    for waiter in crowd:
-        assert waiter.stdout is not None
-        assert waiter.stdout.readline() == "waits\n"
-    process.kill()
-    process.communicate()
-    assert [waiter.communicate(timeout=10)[0] for waiter in crowd] == [""] * 3
-    assert log.read_text() == "built "
 
 
 def test_ctrl_c_ends_a_wait_and_leaves_nothing(cache):
@@ -223,24 +179,7 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
     assert find_entry(cache, make_key(), read_settings())
 
 
-def test_the_local_file_systems_are_known():
-    assert is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
-    assert not is_local(Path("/proc"))
-
-
 # ---- what the dead leave behind --------------------------------------------------------------------------------
-
-
-def test_a_dead_builders_directory_is_swept_by_the_next_build(cache):
-    code = f"""
-import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
-import cheap, pathlib
-cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), lambda work: os._exit(9))
-"""
-    assert run_python(code).returncode == 9
-    assert len(work_dirs(cache)) == 1
-    get(cache, make_key("other"))
-    assert work_dirs(cache) == []
 
 
 def test_a_living_builders_directory_stays(cache):

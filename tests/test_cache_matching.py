@@ -99,14 +99,6 @@ def test_cpp_and_kernels_of_the_cpu_are_found_without_the_tools(with_by_hand, em
     assert jitload.build_inline("vec", cuda_sources=ADD, arch="cpu") == on_cpu
 
 
-def test_cpp_by_hand_in_load_only_without_nvidia_s_headers(with_by_hand, empty_cache, lose, monkeypatch):
-    shutil.copytree(with_by_hand, empty_cache)
-    path = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
-    lose("nvrtc")  # the compiler is here, and compared
-    monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    assert jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice") == path
-
-
 def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, lose, caplog):
     path = build(ADD, "vec")
     rewrite(path, nvrtc="nvidia_cuda_nvrtc-13.9", newer="")
@@ -125,9 +117,7 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     ("text", "options"),
     [
         (kernel("f"), {}),
-        (ADD, {"arch": "sm_90"}),
         (ADD, {"extra_cuda_cflags": ["-DN=5"]}),
-        (ADD, {"functions": "add"}),
         (ADD, {"extra_cflags": ["-O0"], "arch": "cpu"}),
     ],
 )
@@ -155,14 +145,6 @@ def test_a_tool_that_is_here_is_compared(cache, lose, monkeypatch):
         build(ADD, "vec")
 
 
-def test_code_of_jitload_itself_is_compared(cache, lose, monkeypatch):
-    build(ADD, "vec")
-    lose("compiler", "nvrtc")
-    monkeypatch.setattr("jitload.pipeline.own_identity", lambda _: "another release")
-    with pytest.raises(ToolchainError):
-        build(ADD, "vec")
-
-
 def test_headers_are_looked_at(cache, lose, tmp_path, monkeypatch):
     (tmp_path / "n.h").write_text("#define N 1\n")
     text = '#include "n.h"\n' + kernel("f", "x[0] = N;")
@@ -182,44 +164,6 @@ def test_damage_is_found(cache, lose, caplog):
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
     assert "cannot be used (vec.so has" in caplog.text
-
-
-def test_a_damaged_manifest_is_skipped(cache, lose, caplog):
-    path = build(ADD, "vec")
-    (path.parent / "manifest.json").write_text("{")
-    lose("nvrtc")
-    with pytest.raises(ToolchainError):
-        build(ADD, "vec")
-    assert "is renamed to" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [lambda leaf: (leaf / "manifest.json").write_text("{"), lambda leaf: leaf.chmod(0o777)],
-    ids=["damage", "mode"],
-)
-def test_an_older_entry_of_the_key_is_found_behind_one_that_cannot_be_used(cache, lose, spoil):
-    path = build(ADD, "vec")
-    newest = path.parent.with_name(f"9999-{path.parent.name.partition('-')[2]}")
-    shutil.copytree(path.parent, newest)
-    spoil(newest)
-    lose("nvrtc")
-    assert build(ADD, "vec") == path
-
-
-def test_options_in_the_command_of_the_compiler_are_what_was_asked_for(cache, lose, monkeypatch):
-    def build_by_hand() -> str:
-        return jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
-
-    monkeypatch.setenv("JITLOAD_CXX", "g++ -DA")
-    path = build_by_hand()
-    lose("compiler")
-    assert build_by_hand() == path
-    monkeypatch.setenv("JITLOAD_CXX", "g++ -DB")
-    with pytest.raises(ToolchainError):
-        build_by_hand()
-    monkeypatch.delenv("JITLOAD_CXX")
-    assert build_by_hand() == path
 
 
 def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monkeypatch):
@@ -314,61 +258,6 @@ def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, 
     line = str(caught.value).splitlines()[-2].strip()
     assert line.startswith(f"jitload: ABI {ABI} (a checkout) ")
     assert line.endswith(" and ABI 99")
-
-
-@pytest.mark.parametrize("part", ["bundle", "leaf", "file"])
-def test_a_miss_names_a_bundle_that_other_users_can_write_to(bundle, lose, caplog, part):
-    """The parts of the key are equal, or differ only in the tools, which do not matter."""
-    (leaf,) = bundle.iterdir()
-    path = {"bundle": bundle.parent, "leaf": leaf, "file": leaf / "manifest.json"}[part]
-    path.chmod(path.stat().st_mode | 0o002)
-    lose("nvrtc")
-    with pytest.raises(ToolchainError, match=r"^NVRTC was not found") as caught:
-        build(ADD, "vec", arch="sm_80")
-    if part != "bundle":  # which is skipped as a whole
-        assert str(caught.value).splitlines()[-2].strip() == "There is an entry; the log says what is wrong."
-    if part == "file":
-        assert "(other users can change manifest.json); it is skipped" in caplog.text
-    else:
-        assert f"the cache {bundle.parent} is not trusted: everyone can write to {path}" in caplog.text
-        assert f"chmod o-w '{path}'" in caplog.text
-
-
-def test_a_changed_header_is_named_where_nothing_can_be_built(cache, lose, monkeypatch, tmp_path):
-    header = tmp_path / "h.h"
-    header.write_text("#define NAME one\n")
-    text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    build(text, "vec", arch="sm_80", extra_include_paths=[tmp_path])
-    header.write_text("#define NAME two\n")
-    lose("nvrtc")
-    for shared, local in (("", cache), (cache, tmp_path / "local")):
-        monkeypatch.setenv("JITLOAD_CACHE_PATH", str(shared))
-        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(local))
-        with pytest.raises(ToolchainError) as caught:
-            build(text, "vec", arch="sm_80", extra_include_paths=[tmp_path])
-        expected = [f"The libraries of that name in {cache} do not fit:", f"    Changed since the build: {header}"]
-        assert str(caught.value).splitlines()[-3:-1] == expected
-
-
-def test_libraries_of_other_sources_are_not_listed_where_nothing_can_be_built(cache, lose):
-    build(ADD, "vec", arch="sm_80")
-    lose("compiler")
-    with pytest.raises(ToolchainError, match=r"^no C\+\+ compiler") as caught:
-        build(ADD.replace("add", "other"), "vec", arch="sm_80")
-    assert "vec-" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, caplog):
-    os.chown(bundle.parent, 4711, -1) if os.getuid() == 0 else pytest.skip("needs root")
-    monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    with pytest.raises(CacheError) as caught:
-        build(ADD, "vec", arch="sm_80")
-    assert str(caught.value).splitlines()[1].strip() == "There is no entry of that name."
-    assert (
-        "belongs to user 4711, who is neither this user nor root. Install the package as this user or as root."
-        in caplog.text
-    )
 
 
 @pytest.mark.parametrize(

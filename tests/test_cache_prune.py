@@ -1,16 +1,14 @@
 """What is removed when a cache has grown too large, and what stays."""
 
 import os
-import re
 import time
 from pathlib import Path
 
 import pytest
 from cheap import get, make_key
 
-from jitload.cache import listing, prune
+from jitload.cache import prune
 from jitload.cache.entry import GROWTH_FILE, find_entry, uses_path, write_uses
-from jitload.cache.explain import explain_miss
 from jitload.errors import CacheError
 from jitload.settings import read_settings
 
@@ -73,14 +71,6 @@ def test_one_process_prunes_at_a_time(empty_cache):
     assert len(prune.prune(empty_cache, max_size=0).removed) == 2
 
 
-def test_directories_that_a_killed_pruner_left_are_removed(cache):
-    fill(cache, 1)
-    (cache / ".trash" / "half").mkdir(parents=True)
-    (cache / ".trash" / "half" / "file").write_text("")
-    prune.prune(cache, max_size=10**9)
-    assert os.listdir(cache / ".trash") == []
-
-
 def test_the_next_build_removes_directories_that_a_killed_pruner_left(empty_cache):
     fill(empty_cache, 1)
     for name in ("a", "b"):
@@ -94,34 +84,3 @@ def test_the_next_build_removes_directories_that_a_killed_pruner_left(empty_cach
         (empty_cache / ".trash" / name).mkdir()
     get(empty_cache, make_key("a build"))
     assert os.listdir(empty_cache / ".trash") == []
-
-
-def test_pruning_shows_its_progress(empty_cache):
-    fill(empty_cache, 5)
-    shown: list[tuple[str, int, int]] = []
-    prune.prune(empty_cache, max_size=250_000, show=lambda *progress: shown.append(progress))
-    assert [item for item in shown if item[1] == item[2]] == [("reading entries", 5, 5), ("deleting entries", 3, 3)]
-
-
-def test_sizes_are_read_from_the_manifests(empty_cache, monkeypatch):
-    """A manifest of an older jitload has no total, so the files of its entry are measured."""
-    paths = fill(empty_cache, 3)
-    sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in paths}
-    manifest = paths[0] / "manifest.json"
-    manifest.write_text(re.sub(r' "total": .*\n', "", manifest.read_text()))
-    sizes[paths[0]] = sum(file.stat().st_size for file in paths[0].iterdir())
-    before = manifest.stat().st_atime_ns
-    measured: list[str] = []
-    measure = listing.directory_size
-    monkeypatch.setattr(listing, "directory_size", lambda path: measured.append(str(path)) or measure(path))
-    assert {entry.dir: entry.size for entry in listing.list_entries(empty_cache)} == sizes
-    assert measured == [str(paths[0])]
-    assert manifest.stat().st_atime_ns == before
-
-
-def test_the_reason_of_a_miss_measures_no_entry(empty_cache, monkeypatch):
-    fill(empty_cache, 3)
-    monkeypatch.setattr("jitload.cache.listing._measure_entry", None)
-    settings = read_settings()._replace(mode="load-only")
-    words = explain_miss(empty_cache, make_key("m1", "other"), settings)
-    assert "The nearest entry, m1-" in words

@@ -9,7 +9,7 @@ from builds import build, kernel, load, run_python
 
 import jitload
 from jitload import errors
-from jitload.cache import remote, tiers
+from jitload.cache import remote
 from jitload.cache.tiers import BUNDLES_DIR
 
 TEXT = kernel("f")
@@ -96,17 +96,6 @@ def test_a_library_that_no_directory_has_is_built_into_the_local_cache(tier, mon
     assert list(local.glob("runtime-*")) == []  # the shared one did
 
 
-def test_a_damaged_entry_of_a_shared_directory_is_skipped(tier, monkeypatch, caplog):
-    shared, local = tier("shared", is_filled=True), tier("local")
-    for library in shared.glob("m-*/*/m.so"):
-        library.write_bytes(library.read_bytes()[:100])
-    before = listing(shared)
-    use(monkeypatch, local, shared)
-    assert build(TEXT).is_relative_to(local)
-    assert "cannot be used (m.so has 100 bytes, but its manifest states" in caplog.text
-    assert listing(shared) == before
-
-
 def test_a_missing_shared_directory_is_warned_of_once(tier, monkeypatch, caplog, tmp_path):
     use(monkeypatch, tier("local", is_filled=True), tmp_path / "nowhere")
     build(TEXT)
@@ -122,15 +111,6 @@ def test_a_shared_directory_that_other_users_can_write_to_is_refused(tier, monke
         build(TEXT)
     assert str(caught.value).startswith(f"JITLOAD_CACHE_PATH: the cache {shared} is not trusted: everyone can write to")
     assert f"chmod o-w '{shared}'" in str(caught.value)
-
-
-def test_an_entry_that_other_users_can_write_to_is_skipped(tier, monkeypatch, caplog):
-    shared, local = tier("shared", is_filled=True), tier("local")
-    for leaf in shared.glob("m-*/*"):
-        leaf.chmod(0o777)
-    use(monkeypatch, local, shared)
-    assert build(TEXT).is_relative_to(local)
-    assert "is not trusted: everyone can write to" in caplog.text
 
 
 def test_load_only_searches_all_directories_and_names_them_in_its_error(tier, monkeypatch):
@@ -176,33 +156,7 @@ def test_a_bundle_that_other_users_can_write_to_is_skipped(tier, used_cache, mon
     assert "a bundle is skipped: the cache " in caplog.text
 
 
-def test_only_directories_in_absolute_paths_are_bundles(tier, monkeypatch, tmp_path):
-    site = package(tmp_path, tier("bundle", is_filled=True))
-    (site / BUNDLES_DIR / "README").touch()
-    monkeypatch.chdir(site)
-    expected = (site / BUNDLES_DIR / "pack_with_kernels",)
-    assert tiers._find_bundles(("", ".", "/nowhere", str(site), str(site))) == expected
-
-
 # ---- a remote store in messages --------------------------------------------------------------------------------
-
-
-class Leaving:
-    def get(self, key: str) -> bytes | None:
-        raise SystemExit(3)
-
-
-leaving = Leaving()
-
-
-def test_a_store_that_exits_does_not_end_the_program(tier, used_cache, monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_failures", {})
-    local = tier("local")
-    use(monkeypatch, local, used_cache)
-    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "memory://leaving")
-    monkeypatch.setattr(remote, "_open_store", lambda url: leaving)
-    assert build(TEXT).is_relative_to(local)
-    assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
 
 
 def test_no_message_shows_a_password(tier, used_cache, monkeypatch, caplog):
