@@ -28,7 +28,6 @@ TVM_FFI_EMBED_CUBIN(first);
 void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "empty"); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 """
-FIRST = {"embed_cubin": {"first": CUBIN}}
 ADD_CPP = "int add(int a, int b) { return a + b; }"
 
 
@@ -47,33 +46,11 @@ def error_message(error, **options):
 
 INVALID = [
     ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: the cubin is empty."),
-    ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
-    ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
-    (
-        {"embed_cubin": {"first": Path("/bin/sh").read_bytes()}},
-        LoadError,
-        "embed_cubin['first']: this ELF file is for machine",
-    ),
     (
         {"embed_cubin": {"first": "/no/such.cubin"}},
         jitload.JitLoadError,
         "embed_cubin['first']: '/no/such.cubin' cannot be read: No such file or directory",
-    ),
-    (
-        {"embed_cubin": {"first": 3}},
-        jitload.JitLoadError,
-        "embed_cubin['first'] must be bytes, a path or a Cubin, got int",
-    ),
-    (
-        {"embed_cubin": {"first": CUBIN.decode("latin-1").replace("\n", "")}},
-        jitload.JitLoadError,
-        "embed_cubin['first'] is a str that is not a path (embedded null byte); pass the cubin as bytes",
-    ),
-    (
-        {"embed_cubin": {"first": SimpleNamespace(asm={"ttir": "", "hsaco": b""})}},
-        jitload.JitLoadError,
-        "embed_cubin['first']: this SimpleNamespace has no cubin, only ttir, hsaco",
     ),
     (
         {"embed_cubin": {"first": SimpleNamespace(warmup=print)}},
@@ -85,7 +62,6 @@ INVALID = [
         jitload.JitLoadError,
         "embed_cubin has 'first' and 'first_end', but 'first_end' is the symbol at the end of 'first'",
     ),
-    ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
     (
         {"embed_cubin": {"a-b": CUBIN}},
         jitload.JitLoadError,
@@ -96,16 +72,20 @@ INVALID = [
         jitload.JitLoadError,
         "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
     ),
-    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
-        {"embed_cubin": {"frist": CUBIN, "o": CUBIN}},
+        {"embed_cubin": {"first": CUBIN}, "cuda_sources": ADD},
         jitload.JitLoadError,
-        "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}. There are cubins named frist, o",
+        "module 'm': cuda_sources contains only kernels, but embed_cubin= says that it is C++. To compile the",
     ),
     (
-        {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
+        {"cuda_sources": ADD, "cpp_sources": ADD_CPP, "functions": "add", "arch": ARCH},
         jitload.JitLoadError,
-        "backend='hip': jitload builds for CUDA only; leave it out, or pass 'cuda'",
+        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n    C++ that is passed with kernels must",
+    ),
+    (
+        {"cuda_sources": ADD, "embed_cubin": {"c": CUBIN}, "kind": "device", "arch": ARCH},
+        jitload.JitLoadError,
+        "module 'm' has cubins to embed but no C++ that launches them: pass cpp_sources=, or kind='host' if",
     ),
     ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host', 'mixed' or None, got 'both'"),
     (
@@ -113,12 +93,6 @@ INVALID = [
         LaunchSpecError,
         "kernel 'run', Launch.grid: is for kernels, but 'run' is a host function, which chooses its launches",
     ),
-    (
-        {"extra_cflags": "-O3"},
-        jitload.JitLoadError,
-        "extra_cflags must be a list of str, one option each, got '-O3'",
-    ),
-    ({"cpp_sources": 3}, jitload.JitLoadError, "cpp_sources must be a str or a list of str, got int"),
 ]
 
 
@@ -128,35 +102,17 @@ def test_errors_are_raised_before_the_compiler_runs(options, error, words, monke
     assert error_message(error, **{"cuda_sources": EMBED, **options}).startswith(words)
 
 
-def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
-    monkeypatch.setattr("jitload.kernels.compilation.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
-    options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
-    assert error_message(LoadError, embed_cubin={"first": b"ga"}, **options).startswith(
-        "embed_cubin['first']: these bytes"
-    )
-
-
 def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
     path = tmp_path / "k.cubin"
     path.write_bytes(CUBIN)
     cubin = Cubin(data=CUBIN, arch="sm_90")
     cubins = {
         "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
-        "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path), "bytes_path": BytePath(path),
+        "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path),
         "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
         "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
     }  # fmt: skip
     assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
-
-
-class BytePath:
-    """A path whose `__fspath__` gives bytes."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __fspath__(self):
-        return bytes(self.path)
 
 
 def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
@@ -166,23 +122,6 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
     )
     assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=cpp, arch=("sm_80", "sm_90")) == (
         "module 'm' embeds one cubin for its C++, so it takes one architecture, not sm_80, sm_90"
-    )
-
-
-def test_kernels_that_the_cpp_does_not_use_are_an_error():
-    assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
-        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ that is passed with kernels must launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
-        "    If cuda_sources is C++ for the host compiler, pass kind='host'."
-    )
-
-
-def test_cubins_without_cpp_are_an_error():
-    assert error_message(
-        jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH
-    ) == (
-        "module 'm' has cubins to embed but no C++ that launches them: pass cpp_sources=, or kind='host' if "
-        "cuda_sources is C++"
     )
 
 

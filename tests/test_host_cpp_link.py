@@ -13,38 +13,16 @@ from support.wrappers import undefined_symbols
 
 import jitload
 from jitload.errors import LoadError
-from jitload.host_cpp import library, link
-from jitload.host_cpp.link import driver_calls_text, find_driver_calls
-from jitload.settings import read_settings
-from jitload.toolchain.host import Compiler, find_compiler
+from jitload.host_cpp import link
+from jitload.toolchain.host import Compiler
 
 pytest_plugins = ["support.gpu_fixtures"]
-
-FAST = [
-    ((), True),
-    (("-O3", "-DN=4", "-Wall", "-std=c++20"), True),
-    (("-flto",), False),
-    (("-Wl,--icf=all",), False),
-    (("-g",), False),
-]
 
 
 EXPORT = "int add(int a, int b) { return a + b; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);"
 needs_gold = pytest.mark.skipif(
     platform.machine() != "x86_64" or shutil.which("ld.gold") is None, reason="needs GNU gold on x86-64"
 )
-
-
-@pytest.mark.parametrize(("flags", "is_fast"), FAST)
-def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monkeypatch, tmp_path):
-    compiler = find_compiler(read_settings())
-    monkeypatch.setattr(link.shutil, "which", lambda name: compiler.path)
-    monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(link, "_can_link", lambda *_: True)
-    assert link.fast_linker(compiler._replace(command=("g++",)), flags, tmp_path) == ("-fuse-ld=gold",) * is_fast
-    assert link.fast_linker(compiler._replace(command=("g++", "-m64")), flags, tmp_path) == ()
-    monkeypatch.setattr(link.shutil, "which", lambda name: None)
-    assert link.fast_linker(compiler, flags, tmp_path) == ()
 
 
 @needs_gold
@@ -141,31 +119,6 @@ def test_calls_reach_the_driver(flags, stub_driver):
     assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
 
 
-@needs_headers
-def test_functions_of_the_driver_and_of_the_runtime_cost_one_further_link(monkeypatch):
-    links, run = [], library._link
-    monkeypatch.setattr(library, "_link", lambda build: links.append(build) or run(build))
-    text = (
-        "#include <cuda.h>\n#include <cuda_runtime_api.h>\n"
-        "int both(int n) { return (cuInit(0) == CUDA_SUCCESS) + (cudaDriverGetVersion(&n) == cudaSuccess) >= 0; }\n"
-        "TVM_FFI_DLL_EXPORT_TYPED_FUNC(both, both);"
-    )
-    assert jitload.load_inline("both", cuda_sources=text, kind="host").both(0) == 1
-    assert len(links) == 1
-
-
-@needs_headers
-def test_a_hidden_export_that_the_linker_drops_at_first_is_linked_with_its_libraries():
-    text = (
-        "#include <tvm/ffi/c_api.h>\n#include <cuda_runtime_api.h>\n"
-        'extern "C" int __tvm_ffi_version(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {\n'
-        "  int version = 0;\n  result->type_index = kTVMFFIInt;\n"
-        "  result->v_int64 = cudaRuntimeGetVersion(&version) == cudaSuccess ? version : -1;\n  return 0;\n}\n"
-    )
-    flags = {"extra_cflags": ["-ffunction-sections"], "extra_ldflags": ["-Wl,--gc-sections"]}
-    assert jitload.load_inline("dropped", cuda_sources=text, kind="host", **flags).version() >= 12000
-
-
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @needs_headers
@@ -191,19 +144,3 @@ except OSError:
     print(jitload.load_module({path!r}).result_of_init())
 """
     assert run_python(code).stdout.strip() in ("100", "there is a driver")
-
-
-def test_only_functions_of_the_driver_are_defined(tmp_path):
-    (tmp_path / "cuda.h").write_text(
-        "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuMemAlloc(void);\nCUresult CUDAAPI cuInit(unsigned);\n",
-        encoding="utf-8",
-    )
-    symbols = ["cuInit", "cuMemAlloc_v2", "cuFileRead", "cublasCreate_v2", "cudaMalloc", "cuInit_ptsz", "_ZN2cuIxE"]
-    assert find_driver_calls(symbols, [tmp_path]) == ("cuInit", "cuInit_ptsz", "cuMemAlloc_v2")
-    assert find_driver_calls(symbols, [tmp_path / "absent"]) == ()
-
-
-def test_the_text_has_a_slot_for_each_function():
-    text = driver_calls_text(["cuInit", "cuMemAlloc_v2"])
-    assert text.endswith("CALL(cuInit, 0);\nCALL(cuMemAlloc_v2, 8);\n")
-    assert '    "cuInit",\n    "cuMemAlloc_v2",\n};' in text

@@ -53,18 +53,15 @@ def check(library: Path, name: str, expected: Callable[[torch.Tensor], torch.Ten
 
 
 def test_every_feature_is_built_from_two_files_and_linked_with_one_runtime_library():
+    """The host's code registers the names of the device's, although its two halves are compiled side by side."""
     library = build("features.cu", "other_unit.cu")
     assert sorted(jitload.load_module(library)) == [*FEATURES]
     needed = re.findall(r"NEEDED.*\[(.*)\]", subprocess.check_output(["readelf", "-d", library], text=True))
     assert [name for name in needed if "cuda" in name] == [f"libcudart.so.{real_nvcc().major}"]
-
-
-def test_the_names_that_the_host_registers_are_those_of_the_device_code():
-    """Its two halves are compiled side by side, and must agree on names that are unique for each file."""
-    library = build("features.cu", "other_unit.cu").read_bytes()
-    fatbin = next(section for section in ElfFile(library).sections if section.name == ".nv_fatbin")
+    data = library.read_bytes()
+    fatbin = next(section for section in ElfFile(data).sections if section.name == ".nv_fatbin")
     kernels = set(re.findall(rb"\.nv\.info\.(\w+)\0", fatbin.data))
-    host = library[: fatbin.offset] + library[fatbin.offset + fatbin.size :]
+    host = data[: fatbin.offset] + data[fatbin.offset + fatbin.size :]
     assert len([kernel for kernel in kernels if b"hidden" in kernel]) == 2
     assert {b"_Z7reversePfi", b"_Z8multiplyPfi"} < kernels
     assert [kernel for kernel in kernels if b"\0" + kernel + b"\0" not in host] == []
