@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, kernel, load
 
-import jitload
 from jitload.cpptext.includes import read_headers
 
 HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
@@ -41,15 +40,6 @@ def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path):
         os.utime(header, ns=(10**18, 10**18))
         names += load('#include "name.h"\nextern "C" __global__ void NAME() {}', extra_include_paths=[tmp_path])
     assert names == ["one", "two"]
-
-
-def test_a_header_that_only_looks_new_is_no_reason_to_build(tmp_path):
-    header = tmp_path / "name.h"
-    header.write_text("#define NAME one\n")
-    text = '#include "name.h"\nextern "C" __global__ void NAME() {}'
-    path = build(text, extra_include_paths=[tmp_path])
-    os.utime(header, ns=(10**18, 10**18))
-    assert build(text, extra_include_paths=[tmp_path]) == path
 
 
 def test_includes_are_followed_in_the_text(tmp_path):
@@ -127,17 +117,6 @@ def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):
     assert read_headers(["#include MYSTERY", f'#define MYSTERY "{header}"'], [], []) == (header,)
     text = "#ifdef NEVER\n#include MYSTERY\n#endif\n" + ADD
     assert build(text) != build(text)
-
-
-def test_many_compiles_with_headers_in_one_process(tmp_path):
-    (tmp_path / "h.h").write_text("#define V 1\n")
-    for number in range(4):
-        for body in ("x[0] = V;", "x[0] = nothing;"):
-            text = f'#include "h.h"\n#if 0\n__global__ void no() {{}}\n#endif\n{kernel(f"k{number}", body)}'
-            try:
-                assert list(load(text, extra_include_paths=[tmp_path])) == [f"k{number}"]
-            except jitload.errors.CompileError:
-                assert "nothing" in body
 
 
 def test_a_header_that_includes_the_next_of_its_name_is_found_again(tmp_path, nvrtc_runs):

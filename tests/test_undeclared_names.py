@@ -55,46 +55,34 @@ def for_a_gpu(text: str) -> None:
     compile_cubin(text, arch="sm_90")
 
 
-@pytest.mark.parametrize("first", HEADERS, ids=["bare", "with includes"])
-@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_names_without_an_include(build, first):
-    checks = "".join(f'static_assert({name} == {value}, "{name}");\n' for name, value in values().items())
-    build(f"{first}{checks}__global__ void f(float* x) {{ x[0] = INFINITY + NAN + HUGE_VALF; assert(x[0] != 0); }}")
-
-
-@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_functions_of_gcc_need_no_include(build):
-    counts = " + ".join(f"__builtin_{name}(*x)" for name in ("clz", "clzll", "ffs", "ffsll", "popcount", "popcountll"))
-    copies = "__builtin_memcpy(y, x, 4); __builtin_memset(y + 1, 0, 4);"
-    build(f"__global__ void f(const unsigned* x, unsigned* y) {{ {copies} y[2] = {counts}; }}")
-
-
-@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_keywords_of_gnu(build):
-    types = (
-        "struct P { __extension__ union { int n; float x; }; }; template <class T> struct Q { __typeof__(T::n) n; };"
-    )
-    body = '__typeof__(*x) a = {}; a.n = offsetof(Q<P>, n); __asm__ __volatile__("" ::: "memory"); *x = a;'
-    build(f"{types} __global__ void f(P* x, __const __signed__ char* y) {{ {body} }}")
-
-
-@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_types_without_an_include(build):
-    sizes = {
-        "int8_t": 1, "uint16_t": 2, "int32_t": 4, "uint64_t": 8, "size_t": 8, "ptrdiff_t": 8, "uintptr_t": 8,
-        "ssize_t": 8, "uint": 4, "ushort": 2, "ulong": 8, "u_char": 1, "u_int": 4,
-        "clock_t": 8, "wchar_t": 4, "float4": 16, "dim3": 12,
-    }  # fmt: skip
-    checks = "".join(f'static_assert(sizeof({name}) == {size}, "");\n' for name, size in sizes.items())
-    build(f"{checks}__global__ void f(int64_t* x) {{ *x = UINT32_MAX; }}")
-
-
-LIBRARY = """
+SIZES = {
+    "int8_t": 1, "uint16_t": 2, "int32_t": 4, "uint64_t": 8, "size_t": 8, "ptrdiff_t": 8, "uintptr_t": 8,
+    "ssize_t": 8, "uint": 4, "ushort": 2, "ulong": 8, "u_char": 1, "u_int": 4,
+    "clock_t": 8, "wchar_t": 4, "float4": 16, "dim3": 12, "__INT64_TYPE__": 8,
+}  # fmt: skip
+# Functions of the library and of GCC, keywords of GNU C, and constants.
+KERNELS = """
 __global__ void f(float* x, double* y) {
   std::size_t n = std::numeric_limits<int>::digits;
   x[0] = std::abs(x[1]) + std::sqrt(x[2]) + std::pow(x[3], 2.0f) + std::min(1, 2) + M_PIf;
+  x[1] = INFINITY + NAN + HUGE_VALF;
+  assert(x[0] != 0);
   y[0] = std::isnan(y[1]) ? std::fabs(y[2]) : static_cast<double>(n);
   static_assert(std::is_same<std::nullptr_t, decltype(nullptr)>::value, "");
+}
+__global__ void builtins(const unsigned* x, unsigned* y) {
+  __builtin_memcpy(y, x, 4);
+  __builtin_memset(y + 1, 0, 4);
+  y[2] = __builtin_clz(*x) + __builtin_clzll(*x) + __builtin_ffs(*x) + __builtin_ffsll(*x);
+  y[3] = __builtin_popcount(*x) + __builtin_popcountll(*x) + UINT32_MAX;
+}
+struct P { __extension__ union { int n; float x; }; };
+template <class T> struct Q { __typeof__(T::n) n; };
+__global__ void gnu(P* x, __const __signed__ char* y) {
+  __typeof__(*x) a = {};
+  a.n = offsetof(Q<P>, n);
+  __asm__ __volatile__("" ::: "memory");
+  *x = a;
 }
 """
 # Macros of the host compiler and of <limits.h>, which every source for nvcc may test.
@@ -106,35 +94,29 @@ COMPILER_MACROS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("first", HEADERS, ids=["bare", "with includes"])
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_the_library_without_an_include(build):
-    checks = (
-        'static_assert(__FLT_MAX__ == 3.40282346638528859811704183484516925e+38F && sizeof(__INT64_TYPE__) == 8, "");'
-    )
-    build(LIBRARY + checks)
+def test_names_need_no_include(build, first):
+    checks = {**values(), **{f"sizeof({name})": str(size) for name, size in SIZES.items()}}
+    build(first + "".join(f'static_assert({name} == {value}, "");\n' for name, value in checks.items()) + KERNELS)
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
 def test_conditions_take_the_branch_of_nvcc(build, tmp_path):
     """A macro that nvcc defines, and that only conditions name, would otherwise count as 0 without an error."""
-    tests = "".join(f"#if !defined({m}) || {m} != {v}\n#error {m}\n#endif\n" for m, v in COMPILER_MACROS.items())
+    major, minor = find_cuda_toolchain(read_settings()).version[:2]
+    release = f"{1000 * major + 10 * minor}"
+    macros = COMPILER_MACROS | {
+        "CUDART_VERSION": release, "__CUDART_API_VERSION": release, "__CUDACC_VER_MAJOR__": str(major),
+        "__CUDACC_VER_MINOR__": str(minor), "__CUDA_API_VER_MAJOR__": str(major), "__CUDA_API_VER_MINOR__": str(minor),
+    }  # fmt: skip
+    tests = "".join(
+        f"#if !defined({name}) || {name} != {value}\n#error {name}\n#endif\n" for name, value in macros.items()
+    )
     tests += "#ifndef INT_MAX\n#error INT_MAX\n#endif\n#ifndef M_PI\n#define M_PI 3\n#endif\n"
     (tmp_path / "tests.h").write_text("#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__\n#error the order of bytes\n#endif\n")
     pi = 'static_assert(M_PI == 3.14159265358979323846, "");\n'
     build(f'#include "{tmp_path}/tests.h"\n{tests}{pi}__global__ void f(int* x) {{ *x = 1; }}')
-
-
-@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
-def test_macros_of_the_cuda_release_are_defined(build):
-    toolchain = find_cuda_toolchain(read_settings())
-    major, minor = toolchain.version[:2]
-    release = f"{1000 * major + 10 * minor}"
-    macros = {
-        "CUDART_VERSION": release, "__CUDART_API_VERSION": release, "__CUDACC_VER_MAJOR__": str(major),
-        "__CUDACC_VER_MINOR__": str(minor), "__CUDA_API_VER_MAJOR__": str(major), "__CUDA_API_VER_MINOR__": str(minor),
-    }  # fmt: skip
-    tests = "".join(f"#if {name} != {value}\n#error {name}\n#endif\n" for name, value in macros.items())
-    build(f"#if __CUDACC_VER_MAJOR__ < 11\n#error old\n#endif\n{tests}__global__ void f(int* x) {{ *x = 1; }}")
 
 
 def test_the_release_is_unknown_without_headers(monkeypatch):
