@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from builds import ADD, build, message, run_python, work_dirs
 
 import jitload
@@ -20,9 +19,8 @@ from jitload.toolchain.host import find_ninja
 @pytest.mark.parametrize(
     "variable",
     [
-        *("CLICOLOR_FORCE=1", "CLICOLOR=1", "NINJA_STATUS=[%f of %t] ", "GCC_COLORS=error=01;31", "MAKEFLAGS=-j8"),
-        *("LANG=de_DE.UTF-8", "LANGUAGE=de", "LC_ALL=de_DE.UTF-8", "GCC_EXTRA_DIAGNOSTIC_OUTPUT=fixits-v2"),
-        *("CUDAFLAGS=--no-such-option", "NVCC_APPEND_FLAGS=--no-such-option", "DEPENDENCIES_OUTPUT=unexpected.d"),
+        *("CLICOLOR_FORCE=1", "NINJA_STATUS=[%f of %t] ", "GCC_COLORS=error=01;31", "LC_ALL=de_DE.UTF-8"),
+        *("GCC_EXTRA_DIAGNOSTIC_OUTPUT=fixits-v2", "NVCC_APPEND_FLAGS=--no-such-option", "DEPENDENCIES_OUTPUT=other.d"),
     ],
 )
 def test_the_callers_variables_do_not_change_what_compilers_print(variable, tmp_path, monkeypatch):
@@ -36,7 +34,7 @@ def test_the_callers_variables_do_not_change_what_compilers_print(variable, tmp_
     assert "absent" in caught.value.diagnostics[0].message
     assert "\x1b" not in caught.value.log
     assert caught.value.log.startswith("broken.cc: In function")
-    assert not (tmp_path / "unexpected.d").exists()
+    assert not (tmp_path / "other.d").exists()
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
@@ -112,12 +110,6 @@ def test_without_nvrtc_the_error_says_how_to_install_it(tmp_path, monkeypatch):
         "NVRTC 99 (JITLOAD_NVRTC=99) was not found: compiling CUDA source needs it. Install it with: "
     )
     assert how in raised
-    monkeypatch.setattr(cuda, "_wheel_toolchains", lambda: iter(()))
-    monkeypatch.setattr(cuda, "_toolkits", lambda _: iter(()))
-    monkeypatch.setenv("JITLOAD_NVRTC", "12")
-    raised = message(ToolchainError, ADD)
-    assert "(JITLOAD_NVRTC=12) was not found" in raised
-    assert raised.endswith(": pip install 'jitload[cu12]', or point JITLOAD_NVRTC to a CUDA toolkit.")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path))
     assert message(ToolchainError, ADD).startswith(
         f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Name a CUDA toolkit"
@@ -125,9 +117,6 @@ def test_without_nvrtc_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "libnvrtc.so.13").write_text("not a library")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path / "libnvrtc.so.13"))
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
-    library = Path(torch.__file__).parent / "lib" / "libc10.so"
-    monkeypatch.setenv("JITLOAD_NVRTC", str(library))
-    assert message(ToolchainError, ADD).startswith(f"{library} is a library, but not NVRTC: set JITLOAD_NVRTC to ")
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool

@@ -29,16 +29,6 @@ def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path):
     assert embedded(link(tmp_path, source), "k")[1] == data + b"\0"
 
 
-def test_a_fatbin_is_embedded(tmp_path):
-    fatbin = tmp_path / "k.fatbin"
-    fatbin.write_bytes(fatbin_of((2, 90, IMAGE), (1, 90, b"packed PTX"), (2, 100, b"packed cubin")))
-    source = compile_c(tmp_path, "k")
-    done = tool(*options(fatbin, source, source), "--verbose")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{source}: reader.o with {fatbin} ({fatbin.stat().st_size} bytes) as k\n"
-    assert embedded(link(tmp_path, source), "k")[1] == fatbin.read_bytes() + b"\0"
-
-
 @pytest.mark.parametrize("cut", [20, 40, 400, -1])
 def test_a_fatbin_that_is_cut_off_is_refused(cut, tmp_path):
     whole = fatbin_of((2, 90, IMAGE))
@@ -94,17 +84,3 @@ def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path):
         cubins.append((f"sm_{arch}", (tmp_path / arch).read_bytes()))
     subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *images], cwd=tmp_path, check=True)
     assert make_fatbin(cubins) == (tmp_path / "theirs").read_bytes()
-
-
-def test_ptx_in_fatbins_is_written_as_nvidias_own_tool_writes_it(tmp_path):
-    if not shutil.which("nvcc") or not shutil.which("fatbinary"):
-        pytest.skip("needs nvcc")
-    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
-    for arch in ("80", "90a"):
-        subprocess.run(["nvcc", "-ptx", f"-arch=compute_{arch}", "k.cu", "-o", arch], cwd=tmp_path, check=True)
-    options = [f"--image3=kind=ptx,sm={arch},file={arch}" for arch in ("80", "90a")]
-    subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *options], cwd=tmp_path, check=True)
-    expected = (tmp_path / "theirs").read_bytes()
-    entries = read_fatbin(expected)  # without the comments that the tool removes
-    assert [entry.arch for entry in entries] == ["compute_80", "compute_90a"]
-    assert make_fatbin(entries) == expected
