@@ -19,12 +19,6 @@ class ShownModule(Protocol):
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, name: str, /) -> Any: ...
 
-    def get_function_doc(self, name: str, /) -> str | None:
-        """Return the docstring of a function."""
-
-    def get_function_metadata(self, name: str, /) -> dict[str, Any] | None:
-        """Return tvm-ffi's description of a function."""
-
 
 def html_text(module: ShownModule) -> str:
     """Return the table of a module's kernels as HTML."""
