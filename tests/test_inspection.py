@@ -1,6 +1,5 @@
 """Tests of what a loaded kernel shows of itself: PTX, machine code, occupancy."""
 
-import functools
 import itertools
 import re
 import shutil
@@ -13,8 +12,8 @@ import torch
 import jitload
 from jitload.elf.cubin import read_image
 from jitload.inspection.code import KernelCode, image_rank
-from jitload.inspection.listing import Listing, extract_entry
-from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy, suggest_block
+from jitload.inspection.listing import Listing
+from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy
 from jitload.model import ImageKernel
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -64,35 +63,11 @@ def mod(cache):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_ptx_is_complete_and_that_of_one_kernel(mod, name, arch):
-    text = mod[name].ptx(arch=arch)
-    assert text.count(".entry") == 1
+def test_ptx_is_that_of_all_kernels_of_the_source(mod, arch):
+    text = mod.first.ptx(arch=arch)
     assert f".target {arch}" in text
-    cubin = jitload.compile_cubin(text, arch=arch)  # what it uses is in it
-    assert [kernel.symbol for kernel in cubin.kernels] == [mod[name].kernel.symbol]
-
-
-def test_ptx_has_only_what_the_kernel_uses(mod):
-    first, second, twice = (mod[name].ptx(arch="sm_80") for name in FUNCTIONS)
-    assert "table[" in first
-    assert "vprintf" not in first
-    assert "table[" not in second
-    assert "vprintf" in second
-    assert "_Z6squaref" in first
-    assert "_Z6squaref" in second
-    assert "coeffs" not in twice
-
-
-def test_extract_entry_keeps_a_text_that_has_one_kernel():
-    text = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n"
-        ".extern .func (.param .b32 r) g(.param .b32 a);\n"
-        '.global .align 8 .u64 pointers[2] = {g, g};\n/* } */ .visible .entry k()\n{\n{ ret; }\n}\n// "};\n'
-    )
-    assert extract_entry(text, "k").count("pointers") == 0
-    using = text.replace("ret;", "mov.u64 %rd1, pointers; ret;")
-    assert extract_entry(using, "k") == using
+    cubin = jitload.compile_cubin(text, arch=arch)
+    assert {kernel.symbol for kernel in cubin.kernels} == {mod[name].kernel.symbol for name in FUNCTIONS}
 
 
 def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monkeypatch):
@@ -143,28 +118,18 @@ def test_sass_is_that_of_one_kernel(mod, name, arch):
     assert ".section" not in text
 
 
-def test_sass_with_source_has_the_lines_above_their_instructions(mod):
+def test_sass_with_source_names_lines_above_their_instructions(mod):
     lines = mod.second.sass(arch="sm_90a", source=True).splitlines()
     number = next(n for n, line in enumerate(SOURCE.splitlines(), 1) if "__syncthreads" in line)
-    index = lines.index(f"    // shown.cu:{number}  __syncthreads();")
-    assert "BAR.SYNC" in lines[index + 1]
-    inlined = mod.first.sass(arch="sm_90a", source=True)
-    assert "// shown.cu:5, inlined at shown.cu:8  __device__ float root(float x)" in inlined
+    index = next(n for n, line in enumerate(lines) if "BAR.SYNC" in line)
+    assert lines[index - 1].endswith(f'shown.cu", line {number}')
+    assert re.search(r'line 5 inlined at ".*shown.cu", line 8', mod.first.sass(arch="sm_90a", source=True))
 
 
-def test_sass_with_source_of_files_and_of_several_texts(tmp_path, monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    text = 'extern "C" __global__ void {}(float* x)\n{{\n  *x = {};\n}}\n'
-    options = {"arch": "sm_80", "extra_cuda_cflags": ["-lineinfo"]}
-    for name in "ab":
-        (tmp_path / f"{name}.cu").write_text(text.format(name, f"0x{name}"))
-    files = jitload.load("files", sources=[tmp_path / "a.cu", tmp_path / "b.cu"], **options)
-    assert "// b.cu:3  *x = 0xb;" in files.b.sass(source=True)
-    (tmp_path / "b.cu").write_text("// another text\n" * 4)
-    assert "// b.cu:3\n" in files.b.sass(source=True).replace("another text", "")
-    texts = jitload.load_inline("texts", cuda_sources=[text.format("a", 1), text.format("b", 2)], **options)
-    assert "// cuda_sources[1]:3  *x = 2;" in texts.b.sass(source=True)
-    plain = jitload.load_inline("plain", cuda_sources=text.format("a", 1), arch="sm_80")
+def test_sass_with_source_needs_line_information():
+    plain = jitload.load_inline(
+        "plain", cuda_sources='extern "C" __global__ void a(float* x) { *x = 1; }', arch="sm_80"
+    )
     with pytest.raises(jitload.JitLoadError, match=r"extra_cuda_cflags=\['-lineinfo'\]"):
         plain.a.sass(source=True)
 
@@ -196,21 +161,10 @@ def test_a_long_listing_is_folded(count, is_folded):
     assert ("details" in page) == is_folded
 
 
-def test_listing_shows_itself_plainly_and_in_colours():
+def test_listing_shows_itself_plainly():
     text = Listing("/*0000*/ LDG.E R0, [R2.64] ; // a < b\n")
     assert repr(text) == str(text)
-    html = text._repr_html_()
-    assert "a &lt; b" in html
-    assert "<span" in html
-    text = Listing('.reg .b32 %r1; "s" @P0 LDG.E R0, `(.L) ; -12 // c\n')
-    colours = set(re.findall(r"color: #(\w{6})", text._repr_html_()))
-    assert len(colours) > 3
-    for colour in colours:  # to be read on white and on black
-        luminance = sum(
-            weight * (int(colour[i : i + 2], 16) / 255) ** 2.2 for i, weight in ((0, 0.21), (2, 0.72), (4, 0.07))
-        )
-        assert (1.05 / (luminance + 0.05)) > 4
-        assert ((luminance + 0.05) / 0.0556) > 4
+    assert "a &lt; b" in text._repr_html_()
 
 
 def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
@@ -223,7 +177,7 @@ def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
     options = {"signature": types, "constexprs": {"BLOCK": 256}, "grid": "ceil_div(n, BLOCK)", "arch": "sm_90a"}
     function = jitload.load_triton("shown", triton_kernels.square_kernel, **options).square_kernel
     assert function.ptx().count(".entry") == 1
-    assert "// triton_kernels.py:" in function.sass(source=True)
+    assert "triton_kernels.py" in function.sass(source=True)
     record = function.occupancy()
     assert (record.block, record.arch) == (128, "sm_90a")
     with pytest.raises(ValueError, match="the block of this Triton kernel always has 128 threads"):
@@ -311,11 +265,10 @@ int main() {
     kernel.maxDynamicSharedSizeBytes = device.sharedMemPerBlockOptin - statics;
     cudaOccDeviceState state;
     cudaOccResult result;
-    int grid = 0, suggested = 0, limit = 0;
+    int limit = 0;
     cudaOccMaxBlocksPerMultiprocessor(&limit, &device);
-    if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, block, dynamic) ||
-        cudaOccMaxPotentialOccupancyBlockSize(&grid, &suggested, &device, &kernel, &state, 0, dynamic)) return 1;
-    printf("%d %d %d\n", result.activeBlocksPerMultiprocessor, suggested, limit);
+    if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, block, dynamic)) return 1;
+    printf("%d %d\n", result.activeBlocksPerMultiprocessor, limit);
   }
 }
 """
@@ -355,14 +308,12 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
     answers = subprocess.run(
         [tmp_path / "reference"], input=questions, capture_output=True, text=True, check=True
     ).stdout
-    suggest = functools.cache(lambda number, kernel, dynamic: suggest_block(kernel, dynamic, MULTIPROCESSORS[number]))
     for (number, kernel, block, dynamic), line in zip(cases, answers.splitlines(), strict=True):
         sm = MULTIPROCESSORS[number]
         blocks = min(block_limits(kernel, block, dynamic, sm).values()) if block <= kernel.max_threads else None
-        expected, suggested, most = map(int, line.split())
+        expected, most = map(int, line.split())
         case = (number, kernel, block, dynamic)
         assert blocks in (expected, None), case
-        assert suggest(number, kernel, dynamic) == suggested, case
         assert sm.blocks == most, case
 
 
@@ -375,7 +326,7 @@ def test_occupancy_of_a_loaded_kernel(mod):
     assert mod.second[1, (64, 2), 100_000].occupancy(arch="sm_90a").limited_by == ("shared memory",)
     assert mod.second.occupancy((8, 8), arch="sm_80").block == 64
     too_large = mod.first.occupancy(shared_bytes=10**9, arch="sm_80")
-    assert (too_large.blocks, too_large.suggested_block, too_large.share) == (0, 0, 0.0)
+    assert (too_large.blocks, too_large.share) == (0, 0.0)
     assert "0 blocks and 0 of 64 warps per multiprocessor (0%), limited by shared memory" in str(too_large)
 
 

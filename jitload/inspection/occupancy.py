@@ -72,8 +72,6 @@ class Occupancy:
         limits: The number of blocks that each resource allows: `registers`, `shared memory`, `warps`, `blocks` and
             `barriers`. A resource that the kernel does not use is left out.
         limited_by: The resources that allow the fewest blocks.
-        suggested_block: The block size that lets the most threads run on a multiprocessor, for the same `shared_bytes`.
-            Of several such sizes, this is the largest.
     """
 
     function: str
@@ -85,7 +83,6 @@ class Occupancy:
     max_warps: int
     limits: dict[str, int]
     limited_by: tuple[str, ...]
-    suggested_block: int
 
     @property
     def share(self) -> float:
@@ -99,8 +96,7 @@ class Occupancy:
             f"{self.shared_bytes} bytes of dynamic shared memory\n"
             f"{self.blocks} blocks and {self.warps} of {self.max_warps} warps per multiprocessor ({self.share:.0%}), "
             f"limited by {' and '.join(self.limited_by)}\n"
-            f"blocks by resource: {limits}\n"
-            f"suggested block: {self.suggested_block}"
+            f"blocks by resource: {limits}"
         )
 
 
@@ -119,7 +115,6 @@ def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multi
         max_warps=sm.warps,
         limits=limits,
         limited_by=tuple(name for name, count in limits.items() if count == blocks),
-        suggested_block=suggest_block(kernel, shared_bytes, sm),
     )
 
 
@@ -148,21 +143,6 @@ def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multipr
     if sm.barriers is not None and kernel.barriers:
         limits["barriers"] = sm.barriers // kernel.barriers
     return limits
-
-
-def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) -> int:
-    """Return the block size that lets the most threads run on a multiprocessor, or 0 if no block fits.
-
-    Of several such sizes, return the largest.
-    """
-
-    def threads(block: int) -> int:
-        return block * min(block_limits(kernel, block, shared_bytes, sm).values())
-
-    largest = min(kernel.max_threads, 1024)
-    sizes = sorted({largest, *range(_WARP, largest + 1, _WARP)}, reverse=True)
-    best = max(sizes, key=threads)  # of equal sizes, max() returns the first, which is the largest
-    return best if threads(best) else 0
 
 
 def _warps(block: int) -> int:

@@ -177,7 +177,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return self(*bound.args)
 
     def ptx(self, *, arch: str | None = None) -> Listing:
-        """Return the PTX of the kernel, with the functions and variables that it uses.
+        """Return the PTX of the kernel, and of the others that were compiled with it.
 
         The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of its
         cache entry has only the PTX of architectures such as `"compute_90"`.
@@ -198,8 +198,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Return the machine code of the kernel, as nvdisasm prints it.
 
         Args:
-            source: Whether to show each line of the source above its instructions. The kernel has to be built with
-                `extra_cuda_cflags=["-lineinfo"]`.
+            source: Whether to show the file and line of the source above their instructions. The kernel has to be
+                built with `extra_cuda_cflags=["-lineinfo"]`.
             arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
 
         Raises:
@@ -212,7 +212,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
 
     def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
-        """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block size.
+        """Return how many blocks a multiprocessor runs at the same time, and what limits them.
 
         It is computed from the limits of the current GPU, or from a table for another architecture or without a GPU.
 
