@@ -39,8 +39,6 @@ def _fresh_dynamo():
         ("add_one", {"out": {"y": "[n]"}}, "there is no parameter 'n'"),
         ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
         ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with a dtype"),
-        ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
-        ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
         ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so the rule must test it"),
     ],

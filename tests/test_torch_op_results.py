@@ -261,13 +261,12 @@ def test_operators_have_overloads():
     def add(x, y):
         return x + y
 
-    def register(name, kind, **options):
-        schema = f"(Tensor x, {kind} y) -> (Tensor z)"
-        return jitload.torch_op(name, add, schema=schema, out={"z": "like x"}, **options)
+    def register(name, kind):
+        return jitload.torch_op(name, add, schema=f"(Tensor x, {kind} y) -> (Tensor z)", out={"z": "like x"})
 
     plain = register("overloads::add", "Tensor")
     assert torch.ops.overloads.add(X, X).equal(2 * X)  # from now on, torch keeps what it knows of the overloads
-    scalar = register("overloads::add.scalar", "float", autocast="float32")
+    scalar = register("overloads::add.scalar", "float")
     assert str(scalar._schema) == "overloads::add.scalar(Tensor x, float y) -> Tensor"
     for _ in range(2):
         for packet in (torch.ops.overloads.add, compiled(lambda x, y: torch.ops.overloads.add(x, y))):
@@ -276,9 +275,7 @@ def test_operators_have_overloads():
         assert set(torch.library.opcheck(scalar, (X, 2.0)).values()) == {"SUCCESS"}
         assert torch.ops.overloads.add.default is plain
         assert torch.ops.overloads.add.scalar is scalar
-        with torch.autocast("cpu", torch.bfloat16):
-            assert torch.ops.overloads.add(X.bfloat16(), 2.0).dtype == torch.float32
-        scalar = register("overloads::add.scalar", "float?", autocast="float32")  # another schema
+        scalar = register("overloads::add.scalar", "float?")  # another schema
     scalar.register_autograd(lambda ctx, grad: (3 * grad, None))
     x = X.clone().requires_grad_()
     torch.ops.overloads.add(x, 2.0).sum().backward()
@@ -343,9 +340,6 @@ def test_keyword_only_arguments():
         assert grad.tolist() == [4, 4, 4]
     scale.register_vmap(lambda info, in_dims, x, *, ceil_div, **keywords: (x + ceil_div, 0))
     assert torch.vmap(lambda x: scale(x, ceil_div=5))(torch.zeros(2, 3)).tolist() == [[5] * 3] * 2
-    with torch.autocast("cpu", torch.bfloat16):
-        half = jitload.torch_op("keywords::half", scaled, schema=schema, out={"y": "like x"}, autocast="bfloat16")
-        assert half(x.detach(), ceil_div=0, size=0).dtype == torch.bfloat16
 
 
 def test_keyword_only_arguments_of_compiled_functions_and_fakes():

@@ -23,7 +23,6 @@ from torch.fx import operator_schemas
 from jitload.errors import LaunchSpecError
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
-from jitload.operators.autocast import autocast_dtypes, make_caster
 from jitload.operators.checks import (
     check_fake_results,
     check_requirement,
@@ -60,7 +59,6 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     schema: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     fake: Callable[..., Any] | None = None,
-    autocast: bool | str | torch.dtype = False,
 ) -> TorchOp:
     """Register a typed function as a PyTorch operator, or replace the operator of this name.
 
@@ -81,8 +79,6 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         fake: Instead of `out`, the fake function of a function that returns tensors, as for
             `torch.library.register_fake`. It gets the operator's arguments, and returns empty tensors like the results.
             Sizes that depend on data are `torch.library.get_ctx().new_dynamic_size()`.
-        autocast: The dtype to which `torch.autocast` converts floating-point inputs. With True, each of these inputs
-            gets the dtype of its pointer. By default, autocast changes nothing.
 
     Returns:
         The operator, `torch.ops.my.add.default`, with the methods `register_autograd` and `register_vmap`.
@@ -112,9 +108,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     check_has_launch(function)
     unwritten = (unwritten,) if isinstance(unwritten, str) else tuple(unwritten)
     plan = make_plan(name, signature, out or {}, unwritten, has_fake=fake is not None)
-    casts = autocast_dtypes(plan, autocast)
     with _lock:
-        return _register(plan, function, fake, casts)
+        return _register(plan, function, fake)
 
 
 class TorchOp(OpOverload):
@@ -185,11 +180,10 @@ class _State:
         self.registered: set[str] = set()  # the dispatch keys that are registered in torch
         self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
-    def set(self, plan: Plan, function: Any, fake: Any, casts: tuple[torch.dtype | None, ...]) -> None:
+    def set(self, plan: Plan, function: Any, fake: Any) -> None:
         """Set the definition and the function of the operator. Drop its gradient and its rule for vmap."""
         self.plan = plan
         self.fake = fake
-        self.casts = casts
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., Any] | None = None
         self.vmap_rule: Callable[..., Any] | None = None
@@ -221,13 +215,6 @@ class _State:
                 self.registered.add("Batched")
                 operator._dispatch_cache.clear()
 
-    def make_cast(self, operator: TorchOp) -> None:
-        """Let autocast convert the operator's inputs."""
-        for key in ("AutocastCPU", "AutocastCUDA"):
-            if key not in self.registered:
-                self.library.impl(self.plan.name.partition("::")[2], make_caster(operator, key), key)
-                self.registered.add(key)
-
     def _run_setup(
         self, ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None
     ) -> None:
@@ -256,19 +243,17 @@ class _State:
 # ---- registration ------------------------------------------------------------------------------------------------
 
 
-def _register(plan: Plan, function: Any, fake: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
+def _register(plan: Plan, function: Any, fake: Any) -> TorchOp:
     operator = _registered.get(plan.name)
     if operator is not None:
         forget_graphs()
     if operator is None or operator._jitload_state.plan.schema != plan.schema:
         state = _State(_define(plan, operator))
-        state.set(plan, function, fake, casts)
+        state.set(plan, function, fake)
         operator = _implement(state)
     else:
-        operator._jitload_state.set(plan, function, fake, casts)
+        operator._jitload_state.set(plan, function, fake)
     operator.function = function
-    if any(casts):
-        operator._jitload_state.make_cast(operator)
     mark_caches(_registered)
     return operator
 
