@@ -8,7 +8,7 @@ import pytest
 from cheap import get, make_key
 
 from jitload.cache import prune
-from jitload.cache.entry import GROWTH_FILE, find_entry, uses_path, write_uses
+from jitload.cache.entry import GROWTH_FILE, find_entry, write_uses
 from jitload.errors import CacheError
 from jitload.settings import read_settings
 
@@ -40,11 +40,9 @@ def test_the_entries_used_last_are_not_pruned(empty_cache, monkeypatch):
     paths = fill(empty_cache, 6)
     assert find_entry(empty_cache, make_key("m0"), read_settings())
     write_uses()
-    assert uses_path(paths[0]).stat().st_size == 1
     done = prune.prune(empty_cache, max_size=250_000)
     assert [path.exists() for path in paths] == [True, False, False, False, False, True]
     assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
-    assert uses_path(paths[0]).exists()
     assert (empty_cache / GROWTH_FILE).stat().st_size * 4096 <= done.left
 
 

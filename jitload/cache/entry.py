@@ -9,11 +9,9 @@ An entry is a directory, called a leaf, below the directory of its key. The key 
 The files that a build reads are recorded with their digests in the manifest and checked on a hit. Builds for one key
 that read different files become different leaves. A published leaf is never changed.
 
-A hit writes nothing. When a process ends, it records which entries it has used: the file
-`<cache>/.uses/<name>-<key>-<leaf>` grows by one byte for each process that took the entry from the disk. Its size is
-the number of uses, and its modification time is the time of the last use. The file `<cache>/.grown` grows by one byte
-for each block of 4096 bytes that is published. Its size shows whether the cache has become too large, without a walk
-through the cache.
+A hit writes nothing. When a process ends, it sets the modification times of the manifests of the entries that it has
+used. The file `<cache>/.grown` grows by one byte for each block of 4096 bytes that is published. Its size shows whether
+the cache has become too large, without a walk through the cache.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import logging
 import os
 import re
 import stat
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -44,7 +41,7 @@ MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
-USES_DIR, GROWTH_FILE = ".uses", ".grown"
+GROWTH_FILE = ".grown"
 TRASH_DIR = ".trash"  # the directory of a cache to which pruning moves entries before it deletes them
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
@@ -55,8 +52,6 @@ _log = logging.getLogger(__name__)
 
 _rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
 _used_leaves: dict[Path, None] = {}
-_registration = threading.Lock()
-_is_registered = False
 
 
 class Entry(NamedTuple):
@@ -229,7 +224,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
 
 
 def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str, Any]:
-    """Return the manifest of an entry. If `settings` is None, reading does not count as a use of the entry.
+    """Return the manifest of an entry. If `settings` is None, a group may write to the manifest.
 
     Raises:
         OSError, ValueError, RecursionError: The manifest cannot be read or is malformed.
@@ -262,12 +257,12 @@ def check_files(
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
     """Return the content of a regular file. Refuse links, pipes, and files that other users may write.
 
-    If `settings` is None, a file that a group may write is accepted, and the file's access time stays unchanged.
+    If `settings` is None, a file that a group may write is accepted.
 
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
     """
-    descriptor = _open(path, is_use=settings is not None)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -284,24 +279,6 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
         os.close(descriptor)
 
 
-def read_beginning(path: str, size: int) -> tuple[bytes, os.stat_result]:
-    """Return the first bytes of a file, and its status before them. The file's access time stays unchanged."""
-    descriptor = _open(path, is_use=False)
-    try:
-        status = os.fstat(descriptor)
-        return os.read(descriptor, size), status
-    finally:
-        os.close(descriptor)
-
-
-def _open(path: str | Path, *, is_use: bool) -> int:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    if not is_use:
-        with suppress(PermissionError):
-            return os.open(path, flags | os.O_NOATIME)
-    return os.open(path, flags)
-
-
 def _read_all(descriptor: int, size: int) -> bytes:
     data = os.read(descriptor, size)
     while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems may return less
@@ -309,39 +286,25 @@ def _read_all(descriptor: int, size: int) -> bytes:
     return data
 
 
-# ---- how often entries are used ----------------------------------------------------------------------------------
+# ---- when entries are used ----------------------------------------------------------------------------------
 
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:
     """Note that this process has used an entry. The use is recorded in the cache when the process ends."""
-    global _is_registered  # noqa: PLW0603  `write_uses` is registered once in a process
-    if settings.mode == "load-only":
-        return  # in this mode, nothing is written to the cache
-    _used_leaves[leaf_dir] = None
-    if not _is_registered:
-        with _registration:
-            if not _is_registered:
-                _is_registered = True
-                atexit.register(write_uses)
+    if settings.mode != "load-only":  # in this mode, nothing is written to the cache
+        _used_leaves[leaf_dir] = None
 
 
+@atexit.register
 def write_uses() -> None:
-    """Record in the cache which entries this process has used. Failures are ignored."""
+    """Record in the cache which entries this process has used. Failures are ignored, as in a read-only cache."""
     while _used_leaves:
         leaf_dir, _ = _used_leaves.popitem()
-        try:
-            if leaf_dir.is_dir():  # recording a use must not create a removed cache again
-                append_bytes(uses_path(leaf_dir), 1)
-        except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
-            continue
+        with suppress(OSError):
+            os.utime(leaf_dir / MANIFEST)
 
 
 os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent process records its uses itself
-
-
-def uses_path(leaf_dir: Path) -> Path:
-    """Return the path of the file whose size is the number of uses of an entry."""
-    return leaf_dir.parent.parent / USES_DIR / f"{leaf_dir.parent.name}-{leaf_dir.name}"
 
 
 def append_bytes(path: Path, count: int) -> None:

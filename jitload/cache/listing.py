@@ -14,10 +14,8 @@ from typing import Any
 from jitload.cache.entry import (
     KEY_DIR_NAME,
     MANIFEST,
-    USES_DIR,
     check_files,
     newest_first,
-    read_beginning,
     read_manifest,
 )
 from jitload.cache.key import SCHEMA
@@ -25,9 +23,6 @@ from jitload.errors import CacheError
 
 ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_NAME = re.compile(r".*-\d+\.bad")
-_ST_NOATIME = 1024
-_TOTAL = re.compile(rb'"total": (\d+),')
-_BEGINNING = 64  # bytes of a manifest that contain its total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +35,6 @@ class StoredEntry:
         digest: The SHA-256 of the key, as 64 hexadecimal digits.
         size: The total size of the entry's files in bytes.
         used_s: The time of the last known use, in seconds since the epoch; see `docs/cache.md`.
-        hits: How many processes have recorded that they took the entry from the disk.
     """
 
     dir: Path
@@ -48,7 +42,6 @@ class StoredEntry:
     digest: str
     size: int
     used_s: float
-    hits: int
 
     def manifest(self) -> dict[str, Any]:
         """Return the entry's manifest. Raise CacheError if the manifest is damaged."""
@@ -90,18 +83,13 @@ def list_entries(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[
     Entries of one key are sorted by age, the oldest first. Entries that another process removes in the meantime are
     skipped.
     """
-    keeps_atime, uses = not _is_mounted_noatime(cache_dir), _read_uses(cache_dir)
     directories = key_dirs(cache_dir)
     for count, (match, key_dir) in enumerate(directories, 1):
         for leaf_name in reversed(newest_first(names_in(key_dir))):
-            hits, recorded_s = uses.get(f"{match[0]}-{leaf_name}", (0, 0.0))
             leaf_dir = f"{cache_dir}/{match[0]}/{leaf_name}"  # a Path is slower than the system calls here
             with suppress(OSError):
-                size, used_s = _measure_entry(leaf_dir, keeps_atime=keeps_atime)
-                used_s = min(max(used_s, recorded_s), time.time())
-                yield StoredEntry(
-                    dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s, hits=hits
-                )
+                size, used_s = _measure_entry(leaf_dir)
+                yield StoredEntry(dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s)
         if show:
             show("reading entries", count, len(directories))
 
@@ -135,27 +123,11 @@ def key_dirs(cache_dir: Path) -> list[tuple[re.Match[str], Path]]:
     return [(match, cache_dir / name) for name in names if (match := KEY_DIR_NAME.fullmatch(name))]
 
 
-def _read_uses(cache_dir: Path) -> dict[str, tuple[int, float]]:
-    """Return how often and when entries were used, by `<name>-<key>-<leaf>`, as far as uses are recorded."""
-    uses: dict[str, tuple[int, float]] = {}
-    with suppress(OSError):
-        for item_name, status in _statuses(cache_dir / USES_DIR):
-            uses[item_name] = (status.st_size, status.st_mtime)
-    return uses
-
-
-def _measure_entry(leaf_dir: str, *, keeps_atime: bool) -> tuple[int, float]:
-    """Return the size of an entry's files, and the last time that the manifest shows as used.
-
-    The manifest states the size of the other files, because a cache may have hundreds of thousands of them.
-    """
-    try:
-        beginning, status = read_beginning(f"{leaf_dir}/{MANIFEST}", _BEGINNING)
-    except OSError:
-        beginning, status = b"", os.lstat(leaf_dir)
-    total = _TOTAL.search(beginning)
-    size = int(total[1]) + status.st_size if total else directory_size(leaf_dir)
-    return size, max(status.st_mtime, status.st_atime if keeps_atime else 0)
+def _measure_entry(leaf_dir: str) -> tuple[int, float]:
+    """Return the size of an entry's files, and when it was last used: when its manifest was last changed."""
+    statuses = dict(_statuses(leaf_dir))
+    used_s = statuses[MANIFEST].st_mtime if MANIFEST in statuses else 0.0
+    return sum(status.st_size for status in statuses.values()), min(used_s, time.time())
 
 
 def directory_size(directory: str | Path) -> int:
@@ -168,13 +140,6 @@ def _statuses(directory: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(directory) as items:
         for item in items:
             yield item.name, item.stat(follow_symlinks=False)
-
-
-def _is_mounted_noatime(directory: Path) -> bool:
-    try:
-        return bool(os.statvfs(directory).f_flag & _ST_NOATIME)
-    except OSError:
-        return False
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, uses_path, write_uses
+from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, write_uses
 from jitload.cache.listing import ShowProgress, StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
@@ -139,8 +139,6 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
         os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
     except OSError:
         return False
-    with suppress(OSError):
-        os.unlink(uses_path(entry.dir))
     with suppress(OSError):
         os.rmdir(entry.dir.parent)  # fails if the key has other entries
         os.unlink(entry.dir.parent.parent / LOCKS_DIR / entry.digest)

@@ -289,10 +289,8 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         elif path.is_file():
             files[path.name] = path.stat().st_size, digest_file(path)
     embeds_paths = key.embeds_paths or may_embed_paths(dependencies, key.anchors)
-    total = sum(size for size, _ in files.values())
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
-        "total": total,  # near the beginning, where `listing.py` finds it without reading the rest
         "name": key.name,
         "key": key.digest,
         "product": product,
@@ -306,7 +304,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    return total
+    return sum(size for size, _ in files.values())
 
 
 def _sync_later(paths: list[Path]) -> None:

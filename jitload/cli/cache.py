@@ -78,11 +78,8 @@ def list_command(directory: str, *, as_json: bool) -> None:
             print_json(row)
         return
     print_table(
-        ("name", "arch", "age", "size", "hits", "key"),
-        [
-            (r["name"], r["arch"], format_age(r["age_s"]), format_size(r["size"]), str(r["hits"]), r["key"][:16])
-            for r in rows
-        ],
+        ("name", "arch", "age", "size", "key"),
+        [(r["name"], r["arch"], format_age(r["age_s"]), format_size(r["size"]), r["key"][:16]) for r in rows],
     )
     print_lines([f"{format_entries(len(rows))}, {format_size(sum(row['size'] for row in rows))}, in {cache_dir}"])
 
@@ -105,7 +102,7 @@ def show_command(key: str, directory: str, *, as_json: bool) -> None:
         return
     age = format_age(_row(entry)["age_s"])
     print_lines([f"{entry.name}-{entry.digest}", f"  in {entry.dir}"])
-    print_lines([f"  {format_size(entry.size)}, built {age} ago, hits {entry.hits}"])
+    print_lines([f"  {format_size(entry.size)}, built {age} ago"])
     print_lines(["Built from:", *(f"  {label}: {format_part(value)}" for label, value in manifest["parts"].items())])
     files = [f"  {row['path']}" for row in manifest["dependencies"] if row["size"] >= 0]
     print_lines(["Files that were read (@0 is the first include directory):", *files] if files else [])
@@ -252,7 +249,6 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
         "age_s": max(time.time() - created, 0.0),
         "unused_s": max(time.time() - entry.used_s, 0.0),
         "size": entry.size,
-        "hits": entry.hits,
         "key": entry.digest,
         "dir": str(entry.dir),
     }
