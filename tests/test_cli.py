@@ -32,7 +32,7 @@ def test_a_path_and_an_empty_list_make_no_directory(empty_cache, capsys):
     assert not empty_cache.exists()
 
 
-@pytest.mark.parametrize("words", ["list", "show k", "verify", "prune --max-age 1d", "clear", "pack x.tar.gz"])
+@pytest.mark.parametrize("words", ["list", "prune --max-age 1d", "clear", "pack x.tar.gz"])
 def test_a_path_that_is_not_a_cache_directory_is_refused(tmp_path, capsys, words):
     code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
     assert (code, out) == (1, "")
@@ -41,7 +41,7 @@ def test_a_path_that_is_not_a_cache_directory_is_refused(tmp_path, capsys, words
 
 
 def test_a_cache_that_is_not_there_yet_is_empty(empty_cache, capsys):
-    for action in ("list", "verify", "clear", "prune"):
+    for action in ("list", "clear", "prune"):
         assert run(capsys, action, *(("--max-age", "1d") if action == "prune" else ()))[0] == 0
     assert not empty_cache.exists()
 
@@ -66,43 +66,6 @@ def test_the_end_of_a_process_records_which_entries_it_used(cache):
     code = "import builds; builds.build(builds.ADD, 'vec')"
     subprocess.run([sys.executable, "-c", code], env=python_env(), check=True)
     assert time.time() - manifest.stat().st_mtime < 60
-
-
-def test_show_tells_what_an_entry_was_made_from(cache, capsys, tmp_path):
-    (tmp_path / "value.h").write_text("#define VALUE 1\n")
-    text = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
-    key = key_of(build(text, "vec", extra_include_paths=[tmp_path], extra_cuda_cflags=["-DN=4"]))
-    code, out, _ = run(capsys, "show", key[:12])
-    assert code == 0
-    for line in (f"vec-{key}", f"  archs: {ARCH}", "  options: -DN=4", "  @0/value.h"):
-        assert line in out.splitlines()
-    assert "  vec.so  " in out
-    assert run(capsys, "show", f"vec-{key[:4]}")[0] == 0
-    no = "JL-CACHE: `jitload explain JL-CACHE` says what to do\n"
-    no += f"jitload: no entry of {cache} has a key that begins with 'none'; see: jitload cache list\n"
-    assert run(capsys, "show", "none") == (1, "", no)
-
-
-def test_a_key_that_fits_several_is_refused(cache, capsys):
-    build(kernel("one"), "vec")
-    build(kernel("two"), "vec")
-    code, _, err = run(capsys, "show", "vec")
-    assert code == 1
-    assert "several entries begin with 'vec': vec-" in err
-    assert "Write more of the key." in err
-
-
-def test_verify_finds_damage_in_any_file(cache, capsys):
-    path = build(ADD)
-    assert run(capsys, "verify") == (0, "1 entry intact, 0 damaged\n", "")
-    with (path.parent / "wrapper.cc").open("a") as file:
-        file.write("\n")
-    code, out, _ = run(capsys, "verify")
-    assert code == 1
-    assert f"the entry {path.parent} is damaged: wrapper.cc has " in out
-    assert out.endswith("0 entries intact, 1 damaged\n")
-    (path.parent / "wrapper.cc").unlink()
-    assert run(capsys, "verify")[0] == 1
 
 
 def test_prune_removes_what_was_used_least_recently(cache, capsys):

@@ -140,24 +140,3 @@ def _statuses(directory: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(directory) as items:
         for item in items:
             yield item.name, item.stat(follow_symlinks=False)
-
-
-def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory name begins with `text`.
-
-    Raises:
-        CacheError: No key matches, or several keys match.
-    """
-    prefix = text.rstrip("/")
-    matches = [
-        entry
-        for entry in list_entries(cache_dir)
-        if prefix
-        and (entry.digest.startswith(prefix) or f"{entry.name}-{entry.digest}/{entry.dir.name}".startswith(prefix))
-    ]
-    if len({entry.dir.parent for entry in matches}) > 1:
-        names = ", ".join(sorted({f"{entry.name}-{entry.digest[:12]}" for entry in matches})[:5])
-        raise CacheError(f"several entries begin with {text!r}: {names}. Write more of the key.")
-    if not matches:
-        raise CacheError(f"no entry of {cache_dir} has a key that begins with {text!r}; see: jitload cache list")
-    return matches[-1]

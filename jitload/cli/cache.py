@@ -1,4 +1,4 @@
-"""`jitload cache`: lists, checks, ships and clears the cache."""
+"""`jitload cache`: lists, ships and clears the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from jitload.cli.output import (
     dir_option,
     format_age,
     format_entries,
-    format_part,
     format_size,
     json_option,
     print_json,
@@ -52,7 +51,7 @@ def _read_age(_context: click.Context, _option: click.Parameter, text: str | Non
 
 @click.group("cache")
 def cache_group() -> None:
-    """List, check, ship and clear the cache."""
+    """List, ship and clear the cache."""
 
 
 @cache_group.command("path")
@@ -82,55 +81,6 @@ def list_command(directory: str, *, as_json: bool) -> None:
         [(r["name"], r["arch"], format_age(r["age_s"]), format_size(r["size"]), r["key"][:16]) for r in rows],
     )
     print_lines([f"{format_entries(len(rows))}, {format_size(sum(row['size'] for row in rows))}, in {cache_dir}"])
-
-
-@cache_group.command("show")
-@click.argument("key")
-@dir_option
-@json_option
-def show_command(key: str, directory: str, *, as_json: bool) -> None:
-    """Show what an entry was built from.
-
-    KEY is the key of the entry, or the beginning of the key.
-    """
-    from jitload.cache.listing import find_by_prefix
-
-    entry = find_by_prefix(_readable_cache(directory), key)
-    manifest = entry.manifest()
-    if as_json:
-        print_json(_row(entry) | {label: manifest[label] for label in ("parts", "dependencies", "files")})
-        return
-    age = format_age(_row(entry)["age_s"])
-    print_lines([f"{entry.name}-{entry.digest}", f"  in {entry.dir}"])
-    print_lines([f"  {format_size(entry.size)}, built {age} ago"])
-    print_lines(["Built from:", *(f"  {label}: {format_part(value)}" for label, value in manifest["parts"].items())])
-    files = [f"  {row['path']}" for row in manifest["dependencies"] if row["size"] >= 0]
-    print_lines(["Files that were read (@0 is the first include directory):", *files] if files else [])
-    print_lines(["Files in it:", *(f"  {name}  {format_size(size)}" for name, (size, _) in manifest["files"].items())])
-
-
-@cache_group.command("verify")
-@dir_option
-@json_option
-def verify_command(directory: str, *, as_json: bool) -> int:
-    """Compare every file of every entry with its SHA-256."""
-    from jitload.cache.listing import check_entry, list_damaged, list_entries
-
-    cache_dir = _readable_cache(directory)
-    intact, damaged = 0, []
-    for entry in list_entries(cache_dir):
-        try:
-            check_entry(entry.dir)
-            intact += 1
-        except JitLoadError as error:
-            damaged.append(error.message())
-    renamed = [str(path) for path in list_damaged(cache_dir)]
-    if as_json:
-        print_json({"intact": intact, "damaged": damaged, "renamed": renamed})
-    else:
-        print_lines([*damaged, *(f"found damaged earlier, and renamed: {path}" for path in renamed)])
-        print_lines([f"{format_entries(intact)} intact, {len(damaged)} damaged"])
-    return 1 if damaged else 0
 
 
 @cache_group.command("prune")

@@ -101,8 +101,3 @@ def format_age(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def format_part(value: object) -> str:
-    """Return the value of one part of a cache key as one line of text."""
-    return " | ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).splitlines())
