@@ -1,14 +1,13 @@
 """The cell magic `%%cuda` for notebooks, which compiles a cell and makes its kernels variables of the notebook.
 
-`%load_ext jitload` registers the magic. An error is shown under the cell, with the line at fault marked. A build that
-takes more than a second shows its current stage. The output of `printf` in kernels appears in the cell.
+`%load_ext jitload` registers the magic. An error is shown under the cell, with the line at fault marked. The output of
+`printf` in kernels appears in the cell.
 """
 
 from __future__ import annotations
 
 import ast
 import ctypes
-import dataclasses
 import fcntl
 import functools
 import keyword
@@ -17,10 +16,9 @@ import shlex
 import struct
 import sys
 import termios
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import IPython
@@ -29,9 +27,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from jitload.api import load_inline
-from jitload.building import stages
-from jitload.cpptext.declarations import find_candidates
-from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.inspection.listing import read_source
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
@@ -39,8 +35,6 @@ from jitload.request.launch import Launch
 from jitload.words import in_options
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
-_HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
-_FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
 # What messages contain in place of arguments of `load_inline` and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
@@ -56,15 +50,13 @@ _OPTIONS = {
     "launch": "--launch '{0}: kernel={1}'",
     "no source": "the cell is empty",
 }
-_SHOW_AFTER_S = 1.0  # seconds; a shorter build shows no progress
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register `%%cuda`, its completion, and the help for kernels."""
+    """Register `%%cuda`, and the help for kernels."""
     unload_ipython_extension(shell)  # an earlier call may have registered them
     shell.register_magics(CudaMagics)
-    shell.set_hook("complete_command", _complete, str_key="%%cuda")
     shell.events.register("post_run_cell", _end_cell)
     name = _describer()
     setattr(shell.inspector, name, functools.partial(_describe, getattr(shell.inspector, name)))
@@ -73,8 +65,6 @@ def load_ipython_extension(shell: Any) -> None:
 def unload_ipython_extension(shell: Any) -> None:
     """Remove what `load_ipython_extension` registered."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
-    if hooks := shell.strdispatchers.get("complete_command"):
-        hooks.strs.pop("%%cuda", None)
     with suppress(ValueError):  # raised if the event is not registered
         shell.events.unregister("post_run_cell", _end_cell)
     describe = getattr(shell.inspector, name := _describer())
@@ -112,7 +102,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         try:
             options = self.cuda.parser.parse_args(_split(line))
         except UsageError as error:
-            raise UsageError(f"%%cuda {line}: {error}. {_suggestion(str(error))}%%cuda? shows the options.") from None
+            raise UsageError(f"%%cuda {line}: {error}. %%cuda? shows the options.") from None
         build = {
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
             "extra_cuda_cflags": _split(options.flags),
@@ -127,9 +117,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         try:
             exports = dict.fromkeys(options.functions.replace(",", " ").split())
             functions = {**exports, **read_launches(options.launch)}
-            with _shown_stages():
-                module = _load(name, cell, functions, build)
-            module.__dict__["_jitload_is_cell"] = True  # then its table names options
+            module = _load(name, cell, functions, build)
         except (JitLoadError, KeyboardInterrupt) as error:
             stopped = str(error) or f"the build of {name!r} was stopped"
             message = in_options(error, _OPTIONS) if isinstance(error, JitLoadError) else stopped
@@ -156,18 +144,6 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             self.shell.push({name: module})
 
 
-def _suggestion(error_text: str) -> str:
-    """Return the question whether another option was meant, or "" unless the error is about an unknown option."""
-    unknown = re.search(r"unrecognized arguments: (--\w+)", error_text)
-    meant = nearest_name(unknown[1], _option_names()) if unknown else ""
-    return f"Did you mean {meant}? " if meant else ""
-
-
-def _option_names() -> list[str]:
-    actions = CudaMagics.cuda.parser._actions
-    return [option for action in actions for option in action.option_strings if "-h" not in option]
-
-
 def _is_variable(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name) and name not in _NEEDED_BY_IPYTHON
 
@@ -192,28 +168,10 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
         return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
-    kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
-    with suppress(LaunchSpecError):  # raised if the preprocessor removes one of these kernels
-        if kernels:
-            return _load_all(name, cell, functions, kernels, build)
     try:
         kernels = list(load_inline(name, cuda_sources=cell, **build))
     except LaunchSpecError:  # raised if all kernels in the cell are templates
         kernels = []
-    return _load_all(name, cell, functions, kernels, build)
-
-
-def _find_kernels(cell: str, flags: Sequence[str]) -> list[str]:
-    """Return the names of the kernels, or [] if some kernels may come from templates, macros or other files."""
-    candidates = find_candidates([cell])
-    if _HIDES_KERNELS.search(cell) or _FLAG_HIDES_KERNELS.search(" ".join(flags)):
-        return []
-    return [] if any(kernel.is_template for kernel in candidates) else [kernel.name for kernel in candidates]
-
-
-def _load_all(
-    name: str, cell: str, functions: Mapping[str, Launch | None], kernels: Sequence[str], build: Mapping[str, Any]
-) -> Module:
     launched = {launch.kernel or exported for exported, launch in functions.items() if launch}
     others = {kernel: Launch() for kernel in kernels if kernel not in launched}
     return load_inline(name, cuda_sources=cell, functions={**functions, **others}, **build)
@@ -255,11 +213,6 @@ def _read_launch(fields: str, text: str) -> Launch:
             values.setdefault(record, {})[key] = value.strip()
         else:
             values[record] = _value(value.strip())
-    names = [field.name for field in dataclasses.fields(Launch)]
-    for name in values.keys() - names:
-        suggestion = nearest_name(name, names)
-        hint = f"did you mean {suggestion!r}?" if suggestion else f"its fields are {', '.join(names)}"
-        raise UsageError(f"--launch {text!r}: Launch has no field {name!r}; {hint}")
     try:
         return Launch(**values)
     except TypeError as error:
@@ -277,37 +230,7 @@ def _value(text: str) -> Any:
     return body.value if isinstance(body, ast.Constant) else text
 
 
-# ---- output of builds and kernels --------------------------------------------------------------------------------
-
-
-@contextmanager
-def _shown_stages() -> Iterator[None]:
-    """Show the current stage of a build and its duration, once the build has taken a second."""
-    stage, started, is_over = "", time.monotonic(), threading.Event()
-
-    def listen(description: str) -> None:
-        nonlocal stage
-        stage = description
-
-    def show() -> None:
-        width = 0
-        while not is_over.wait(_SHOW_AFTER_S if width == 0 else 0.5):
-            line = f"{stage or 'jitload builds the cell'}, {time.monotonic() - started:.0f} s"
-            width = max(width, len(line))
-            sys.stdout.write(f"\r{line:{width}}")
-            sys.stdout.flush()
-        if width:
-            sys.stdout.write(f"\r{f'jitload took {time.monotonic() - started:.1f} s':{width}}\n")
-
-    stages.listeners.append(listen)
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stages.listeners.remove(listen)
-        is_over.set()
-        thread.join()
+# ---- output of kernels ------------------------------------------------------------------------------------------
 
 
 def _end_cell(result: Any) -> None:
@@ -340,7 +263,7 @@ def _await_reader() -> None:
             return
 
 
-# ---- help and completion -----------------------------------------------------------------------------------------
+# ---- help --------------------------------------------------------------------------------------------------------
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -353,11 +276,3 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
         source = read_source(obj._jitload_facts, obj._jitload_library.origin)
         facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=source)
     return facts
-
-
-def _complete(_shell: object, event: Any) -> list[str]:
-    """Return completions for `%%cuda`: its options, or names of architectures after `--arch`."""
-    words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
-    if words[-1:] == ["--arch"]:
-        return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
-    return _option_names()

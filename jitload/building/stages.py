@@ -1,23 +1,19 @@
-"""Reports the stages of a build: to listeners, to the log, and on standard error for `verbose=True`."""
+"""Reports the stages of a build to the log, and on standard error for `verbose=True`."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 _log = logging.getLogger("jitload")  # the logger of the whole package; the program sets its level and handlers
 
-listeners: list[Callable[[str], None]] = []  # each is called with the description of a stage that begins
-
 
 @contextmanager
 def stage(description: str) -> Iterator[None]:
-    """Report to the listeners that a stage of a build begins. After the block, log its duration at level INFO."""
-    for listener in listeners:
-        listener(description)
+    """Log the duration of a stage of a build at level INFO."""
     started = time.perf_counter()
     yield
     _log.info("%s: %.0f ms", description, 1000 * (time.perf_counter() - started))

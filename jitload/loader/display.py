@@ -68,24 +68,6 @@ def _rows(module: ShownModule) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _other_lines(module: ShownModule) -> list[str]:
-    """Return a line for each function that is no kernel, and for each template that is not instantiated."""
+    """Return a line for each function that is no kernel."""
     kernels = {name for name, facts in module._jitload_facts()["functions"].items() if "kernel" in facts}
-    functions = [f"{name}(…)" for name in module if name not in kernels]
-    return [*functions, *(f"{name}<…> is a template. Instantiate it: {advice}" for name, advice in _templates(module))]
-
-
-def _templates(module: ShownModule) -> Iterator[tuple[str, str]]:
-    """Yield (name, advice) for each template of a kernel in the sources that the module has no instantiation of."""
-    from jitload.cpptext.declarations import find_candidates
-    from jitload.inspection.listing import kept_texts
-
-    origin = module.__dict__.get("_jitload_origin")
-    exported = {function["kernel"]["name"].partition("<")[0] for function, _, _ in kernel_builds(module)}
-    for candidate in find_candidates(kept_texts(origin)) if origin else ():
-        if candidate.is_template and candidate.name not in exported:
-            exported.add(candidate.name)
-            function = candidate.name.rpartition("::")[2]
-            advice = f'functions={{"{function}": Launch(kernel="{candidate.name}<…>")}}'
-            if "_jitload_is_cell" in module.__dict__:  # set by %%cuda
-                advice = f"--launch '{function}: kernel={candidate.name}<…>'"
-            yield candidate.name, advice
+    return [f"{name}(…)" for name in module if name not in kernels]
