@@ -23,7 +23,6 @@ from support.program import CUBIN
 
 import jitload
 from jitload.cmake import config
-from jitload.cuda.fatbin import read_fatbin
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -111,26 +110,6 @@ def test_what_changed_is_built_again_by_make(tmp_path, stub_driver):
     said = make(build)
     assert "Embedding" in said
     assert "Compiling k.cu" not in said
-
-
-# ---- nvcc, on request ----------------------------------------------------------------------------------------------
-
-
-def test_nvcc_on_request(tmp_path):
-    if not shutil.which("nvcc"):
-        pytest.skip("nvcc is not installed")
-    text = "jitload_generate_cubin(NVCC OUTPUT k.cubin SOURCE k.cu ARCH sm_90 OPTIONS -DM=1)\n"
-    text += "jitload_generate_cubin(NVCC FATBIN OUTPUT k.fatbin SOURCE k.cu ARCH sm_80 compute_90 OPTIONS -DM=1)\n"
-    text += "add_custom_target(all_cubins ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin k.fatbin)\n"
-    source = write_project(tmp_path / "p", text, k_cu=MACRO, n_h="#define N 1\n")
-    assert configure(source, tmp_path / "b").returncode == 0
-    make(tmp_path / "b")
-    assert "Compiling" not in make(tmp_path / "b")
-    assert [e.arch for e in read_fatbin((tmp_path / "b" / "k.fatbin").read_bytes())] == ["sm_80", "compute_90"]
-    before = (tmp_path / "b" / "k.cubin").read_bytes()
-    change(source / "n.h", "#define N 2222\n")
-    make(tmp_path / "b")
-    assert (tmp_path / "b" / "k.cubin").read_bytes() != before
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_a_fatbin_of_several_architectures(tmp_path, capsys):
     assert [b".target sm_90\n" in entry.code for entry in entries] == [False, False, True]
     assert main([*arguments, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
-        "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "
+        "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc, or "
         "write a cubin for sm_100 alone.\n"
     )
 

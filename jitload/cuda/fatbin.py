@@ -59,8 +59,8 @@ def _make_entry(arch: str, code: bytes) -> bytes:
     number, suffix = capability_of(arch)
     if number >= _FIRST_SM_WITH_MORE_FIELDS:
         raise LoadError(
-            f"jitload cannot write a fatbin with code for {arch}, only nvcc can. Use nvcc (in CMake: NVCC), or write a "
-            f"cubin for {arch} alone."
+            f"jitload cannot write a fatbin with code for {arch}, only nvcc can. Use nvcc, or write a cubin for "
+            f"{arch} alone."
         )
     kind, options, (major, minor) = _ELF, b"", (1, 8)
     if is_ptx(arch):
