@@ -289,13 +289,12 @@ def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
         jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
 
 
-def test_a_comparison_is_plotted_as_bars_and_a_roofline(mod):
+def test_a_comparison_is_plotted_as_bars(mod):
     pytest.importorskip("matplotlib").use("Agg")
     x = torch.arange(float(N))
     functions = {"mine": mod.add, "torch": lambda x, y: x + 1}
-    figure = jitload.compare(functions, x, torch.zeros(N), flop=N, **FAST).plot()
+    figure = jitload.compare(functions, x, torch.zeros(N), **FAST).plot()
     assert len(figure.axes[0].patches) == 2
-    assert [line.get_label() for line in figure.axes[1].lines] == ["mine", "torch"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from jitload.tables import (
 from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)
-_MARKERS = "os^Dv"
 _PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
 MAX_BARS = 40  # for more variants, a plot has dots
 
@@ -48,17 +47,14 @@ class Comparison(dict[str, Benchmark]):
 
     @ends_at_caller
     def plot(self) -> Any:
-        """Return a matplotlib figure: bars of the medians with p10 and p90, and a roofline diagram if `flop` is known.
+        """Return a matplotlib figure: bars of the medians with p10 and p90.
 
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        has_roofline = all(benchmark.flop_per_s and benchmark.bytes for benchmark in self.values())
-        figure, axes = make_figure((1, 1 + has_roofline), 6, len(self))
-        draw_times(axes[0][0], self)
-        axes[0][0].set_title(next(iter(self.values())).device)
-        if has_roofline:
-            _draw_roofline(axes[0][1], self)
+        figure, ((axes,),) = make_figure(1, 6, len(self))
+        draw_times(axes, self)
+        axes.set_title(next(iter(self.values())).device)
         return figure
 
 
@@ -388,15 +384,14 @@ def _has_tensor(value: Any) -> bool:
 # ---- plots -----------------------------------------------------------------------------------------------------------
 
 
-def make_figure(grid: tuple[int, int], width: float, lines: int) -> tuple[Any, Any]:
-    """Return a figure of rows and columns of axes with this width and so many lines of text, and the axes."""
+def make_figure(rows: int, width: float, lines: int) -> tuple[Any, Any]:
+    """Return a figure of rows of axes with this width and so many lines of text, and a list of axes for each row."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
-    rows, columns = grid
-    size = width * columns, max(3.5, 1 + 0.25 * min(lines, MAX_BARS)) * rows
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    size = width, max(3.5, 1 + 0.25 * min(lines, MAX_BARS)) * rows
+    figure, axes = plt.subplots(rows, 1, figsize=size, squeeze=False, layout="constrained")
     plt.close(figure)  # otherwise, a notebook would show the figure twice
     return figure, axes
 
@@ -416,21 +411,3 @@ def draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
     axes.set_yticks(named, [shortened(names[rank], _PLOTTED_NAME) for rank in named])
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first is at the top, as in the table
     axes.set_xlabel("median time in µs")
-
-
-def _draw_roofline(axes: Any, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
-    intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
-    for number, (name, benchmark) in enumerate(benchmarks.items()):
-        marker = _MARKERS[number // 10 % len(_MARKERS)]  # matplotlib repeats its colours after ten
-        rate = (benchmark.flop_per_s or 0) / 1e9
-        axes.plot(intensities[name], rate, marker, label=shortened(name, _PLOTTED_NAME))
-    if peak := next(iter(benchmarks.values())).peak_gb_per_s:
-        ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
-        axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("FLOP per byte")
-    axes.set_ylabel("GFLOP/s")
-    axes.set_title("roofline of the memory")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")

@@ -127,7 +127,7 @@ class Tuning:
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        figure, axes = make_figure((len(groups), 1), 7, max(map(len, groups)))
+        figure, axes = make_figure(len(groups), 7, max(map(len, groups)))
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
             axis.set_title(_title(rows))
