@@ -1,7 +1,5 @@
-"""Use a .cu file with main() in three ways: its kernel, a function of its host code, and the program itself."""
+"""Use a .cu file with main() in two ways: its kernel, and a function of its host code."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -18,8 +16,6 @@ print(f"{kernels.saxpy.kernel}: {kernels.saxpy.kernel.registers or 'no'} registe
 try:
     n = jitload.Launch(args={"n": "x.numel()"})
     host = jitload.load("saxpy", sources=[SOURCE], functions={"run": n}, arch=ARCH)  # nvcc
-    command = [sys.executable, "-m", "jitload", "run", "--arch", ARCH, str(SOURCE), "--", "5000"]
-    print(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 except jitload.errors.ToolchainError as error:
     print(f"the kernel alone: {error}")
     host = None

@@ -123,7 +123,6 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
         (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
-        (["run", "vec.cu", "--arch", "cpu"], 2, "a program needs a GPU"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
         (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.gz"),
         (["inspect", "."], 1, "no library at"),

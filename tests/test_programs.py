@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from builds import ARCH, run_jitload
+from builds import ARCH
 from support.nvcc import needs_nvcc
 
 import jitload
 from jitload import Launch, Tune
-from jitload.cli import main
 from jitload.cpptext import host_functions
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 
@@ -362,39 +361,8 @@ def test_a_library_without_names_asks_for_names():
 
 
 def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
-    with pytest.raises(JitLoadError, match=r"s\.cu is a program, with main\(\).*functions=\['run'\].*jitload run"):
+    with pytest.raises(JitLoadError, match=r"s\.cu is a program, with main\(\).*functions=\['run'\]"):
         jitload.build_inline("s", cuda_sources=SAXPY, kind="mixed", arch=ARCH)
-
-
-# ---- the command run -----------------------------------------------------------------------------------------------
-
-
-@needs_nvcc
-def test_a_program_runs_with_its_own_arguments_output_and_status(cache, tmp_path):
-    (tmp_path / "saxpy.cu").write_text(SAXPY.replace("#include <thrust/sort.h>\n", ""))  # which takes 9 s to compile
-    options = ["--arch", ARCH, "--cuda-flags=--expt-relaxed-constexpr -DN=3", tmp_path / "saxpy.cu"]
-    for _ in range(2):
-        result = run_jitload("run", *options, "--", "a", "b c", "--x")
-        assert (result.stdout, result.stderr, result.returncode) == ("[a]\n[b c]\n[--x]\n", "", 44)
-    entries = list(cache.glob("saxpy-*/*"))
-    assert len(entries) == 1, "the second run finds the program in the cache"
-
-
-@needs_nvcc
-def test_what_cannot_be_run_is_refused(tmp_path, capsys):
-    def refusal(*words: object) -> str:
-        assert main(["run", *map(str, words)]) != 0
-        return capsys.readouterr().err
-
-    (tmp_path / "none.cu").write_text("__global__ void k() {}\n")
-    (tmp_path / "none.txt").write_text("int main() {}\n")
-    assert "A program needs main()" in refusal("--arch", ARCH, tmp_path / "none.cu")
-    assert "none.txt' is not a source file" in refusal(tmp_path / "none.txt")
-    assert "'--cuda-flags': \"-D'a\": No closing quotation" in refusal("--cuda-flags=-D'a", "a.cu")
-    assert refusal("--arch", ARCH, tmp_path / "none.cu", "100").splitlines() == [
-        "JL-REQUEST: `jitload explain JL-REQUEST` says what to do",
-        "jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --",
-    ]
 
 
 def test_a_hit_does_not_read_the_source_again(tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
-"""`jitload compile`, `prebuild`, `tune` and `run`: build one library or many, measure variants, and run a program."""
+"""`jitload compile`, `record`, `prebuild` and `tune`: build one library or many, and measure variants."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shlex
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,22 +28,8 @@ from jitload.words import Words
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
-    from jitload.request.request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _build_options(command: F) -> F:
-    """Add the options that `compile` and `run` share."""
-    for option in (
-        click.option("--arch", default="native", show_default=True, help="Architecture, or several: sm_90a,sm_100a."),
-        _flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'."),
-        _flags_option("--ldflags", "Linker options: --ldflags=-lcublas."),
-        click.option("-v", "--verbose", is_flag=True, help="Show the stages and commands of the build."),
-        dir_option,
-    ):
-        command = option(command)
-    return command
 
 
 def _flags_option(name: str, text: str) -> Callable[[F], F]:
@@ -81,7 +66,11 @@ def prepare(directory: str, *, is_verbose: bool) -> None:
 @click.option("--sass", is_flag=True, help="Print the machine code as assembler text.")
 @click.option("--resources", is_flag=True, help="Only show what the kernels use.")
 @click.option("--functions", default="", metavar="F,G", help="Export these functions and kernels alone.")
-@_build_options
+@click.option("--arch", default="native", show_default=True, help="Architecture, or several: sm_90a,sm_100a.")
+@_flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'.")
+@_flags_option("--ldflags", "Linker options: --ldflags=-lcublas.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the stages and commands of the build.")
+@dir_option
 @json_option
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
@@ -163,58 +152,6 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
             Path(output).write_text(text, encoding="utf-8")
         else:
             print_json({product: text}) if options["as_json"] else click.echo(text)
-
-
-# ---- run ---------------------------------------------------------------------------------------------------------
-
-
-@click.command("run")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@_build_options
-@click.pass_obj
-def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], **options: Any) -> None:
-    """Build a CUDA program and run it.
-
-    The sources are .cu, .cpp, .c and .o files. Arguments for the program come after --. The program replaces the
-    process of `jitload run`, so output, exit code and signals are those of the program.
-    """
-    from jitload.pipeline import find_or_build
-
-    prepare(options["directory"], is_verbose=options["verbose"])
-    if CPU in options["arch"].split(","):
-        raise click.UsageError("a program needs a GPU: --arch cpu is only for `jitload compile`")
-    program = find_or_build(_program_request(sources, options), verbose=options["verbose"]).product
-    if not os.access(program, os.X_OK):  # a program from an archive may not be executable
-        program.chmod(0o700)
-    sys.stdout.flush()
-    try:
-        os.execv(program, [str(program), *program_arguments])  # noqa: S606  the program needs no shell
-    except OSError as error:
-        raise JitLoadError(
-            f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "
-            "JITLOAD_CACHE_DIR to a directory elsewhere."
-        ) from error
-
-
-def _program_request(paths: Sequence[str], options: Mapping[str, Any]) -> Request:
-    """Return the request for a program made of source files, object files and static libraries."""
-    from jitload.request.arguments import Call, read_options
-    from jitload.request.request import make_request
-    from jitload.request.sources import HOST_SUFFIXES, file_sources
-
-    for path in paths:
-        if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
-            raise JitLoadError(f"{path!r} is not a source file (.cu, .cpp); arguments of the program come after --")
-    sources = file_sources(paths)
-    call = Call(
-        name=Path(paths[0]).stem,
-        sources=sources,
-        makes="program",
-        options=read_options(extra_cuda_cflags=options["cuda_flags"], extra_ldflags=options["ldflags"]),
-        arch=_archs(options["arch"]),
-        kind="mixed" if sources.cuda else None,
-    )
-    return make_request(call)
 
 
 # ---- record ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import suppress
 import click
 
 from jitload import __version__
-from jitload.cli.building import compile_command, prebuild_command, record_command, run_command, tune_command
+from jitload.cli.building import compile_command, prebuild_command, record_command, tune_command
 from jitload.cli.cache import cache_group
 from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
@@ -30,7 +30,6 @@ _OPTIONS = {
     "inline": "",
     "instantiation": "add `template __global__ void {1}<float>(…);`",
     "kernel name": "leave out its namespace and its template arguments",
-    "load functions": "`jitload compile --functions`",
     "load_inline()": "`jitload compile`",
     "no source": "the files are empty",
     "source file": "build one from it first: jitload compile {0}",
@@ -43,13 +42,13 @@ def jitload() -> None:
     """Compile and inspect CUDA kernels, and manage the cache of built kernels.
 
     Exit codes: 0 on success; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C.
-    `jitload run` and `jitload record` end with the exit code of the program that they run, `jitload judge` with that of
-    the first candidate that is not ok.
+    `jitload record` ends with the exit code of the program that it runs, and `jitload judge` with that of the first
+    candidate that is not ok.
     """
 
 
 for _command in (
-    doctor_command, compile_command, inspect_command, run_command, record_command, prebuild_command, cache_group,
+    doctor_command, compile_command, inspect_command, record_command, prebuild_command, cache_group,
     explain_command, tune_command, judge_command,
 ):  # fmt: skip
     jitload.add_command(_command)
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command `jitload` and return its exit code."""
     _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    end = words.index("--") if words[:1] in (["run"], ["record"]) and "--" in words else len(words)
+    end = words.index("--") if words[:1] == ["record"] and "--" in words else len(words)
     try:
         return int(jitload.main(words[:end], prog_name="jitload", standalone_mode=False, obj=words[end + 1 :]) or 0)
     except click.ClickException as error:

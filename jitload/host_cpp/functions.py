@@ -128,7 +128,7 @@ def check_has_exports(request: Request) -> None:
     The sources and their headers then have no sign of an export, such as a macro of tvm-ffi.
     """
     host = request.host
-    if host is None or not host.is_mixed or host.is_torch or host.is_object or host.is_program or request.functions:
+    if host is None or not host.is_mixed or host.is_torch or host.is_object or request.functions:
         return
     texts = [text for unit in host.units for _, text in unit.pieces]
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
@@ -184,7 +184,7 @@ def _host_export(
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
         problem = "main() cannot be exported, because C++ may not call it"
-        raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
+        raise LaunchSpecError(problem, kernel=name, field="functions")
     matches = {file: [f for f in functions if f.candidate.name == target] for file, functions in units.items()}
     if not any(matches.values()):
         suffix = f"::{target.removeprefix('::')}"

@@ -56,7 +56,6 @@ from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
-from jitload.words import Argument, Words
 
 # Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
 _UNPACKED_VECTOR = re.compile(
@@ -84,12 +83,9 @@ def build_host_library(
         if any(unit.is_relocatable for unit in build.host.units):
             link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
     build = replace(build, link_flags=link_flags)
-    if build.host.is_program:
-        build = _build_program(build)
-    else:
-        if build.host.is_torch:
-            check_conditions(build)
-        build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    if build.host.is_torch:
+        check_conditions(build)
+    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
     _remove_temporaries(build)
     return dependencies
@@ -345,32 +341,6 @@ def _build_object(build: HostBuild) -> HostBuild:
     _run(build, (*compile_steps(build), merge_step(build)))
     if repeated:
         objects.make_weak(build.product, objects.read_global_symbols(repeated))
-    return build
-
-
-# ---- a program ---------------------------------------------------------------------------------------------------
-
-
-def _build_program(build: HostBuild) -> HostBuild:
-    """Compile and link a program.
-
-    The CUDA functions that the program calls are found before the link, because the linker rejects undefined symbols.
-    """
-    _run(build, compile_steps(build))
-    undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
-    if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
-        build = with_driver_calls(build, functions)
-    libraries = link.missing_libraries(undefined, build.cuda, build.link_flags, build.request.name)
-    build = replace(build, link_flags=(*build.link_flags, *libraries))
-    if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
-        build = replace(build, launcher=_find_launcher(build))
-    try:
-        _link(build)
-    except CompileError as error:
-        if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
-            loads = Argument("load functions", python="jitload.load(…, functions=[…])")
-            error.hint = Words("A program needs main(). To call functions of the source, use ", loads, ".")
-        raise
     return build
 
 

@@ -245,10 +245,9 @@ def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[
 
 
 def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
-    """Return the command that links the objects into the library or program."""
+    """Return the command that links the objects into the library."""
     objects, product = _objects(build), build.request.product
-    flags = ("-pthread",) if build.host.is_program else _LINK_FLAGS
-    command = (*build.compiler.command, *objects, *flags, "-o", product, *build.link_flags, *options)
+    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags, *options)
     return Step(output=product, command=command, inputs=objects)
 
 

@@ -353,8 +353,8 @@ class Call(NamedTuple):
     Attributes:
         name: The module's name.
         sources: Source texts or files.
-        makes: The result: a `"module"` loaded in this process, a `"library"` that is only built, a `"cubin"` of device
-            code, or a `"program"` to run. Only for a module, the architecture `"native"` may mean the CPU.
+        makes: The result: a `"module"` loaded in this process, a `"library"` that is only built, or a `"cubin"` of
+            device code. Only for a module, the architecture `"native"` may mean the CPU.
         functions: `functions=`, as given.
         exports: `functions=` as `(exported name, launch)` pairs. None if `functions=` is absent or not read yet.
         options: Compiler options.
@@ -369,7 +369,7 @@ class Call(NamedTuple):
 
     name: str
     sources: Sources
-    makes: Literal["module", "library", "cubin", "program"]
+    makes: Literal["module", "library", "cubin"]
     functions: Functions | None = None
     options: Options = Options()
     arch: str | Sequence[str] = "native"

@@ -81,7 +81,6 @@ class HostSource(NamedTuple):
         link_flags: `extra_ldflags`.
         is_object: Whether the result is an object file for the user to link, not a library.
         is_torch: Whether the C++ is written for torch's C++ interface.
-        is_program: Whether the result is a program.
     """
 
     units: tuple[Unit, ...]
@@ -91,7 +90,6 @@ class HostSource(NamedTuple):
     link_flags: tuple[str, ...] = ()
     is_object: bool = False
     is_torch: bool = False
-    is_program: bool = False
 
     @property
     def is_mixed(self) -> bool:
@@ -200,9 +198,7 @@ class Request(NamedTuple):
 
     @property
     def product(self) -> str:
-        """The file name of the library, object file or program that a build produces."""
-        if self.host is not None and self.host.is_program:
-            return f"{self.slug}.program"
+        """The file name of the library or object file that a build produces."""
         return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
 
 
@@ -392,7 +388,6 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
         flags=call.options.host,
         link_flags=call.options.link,
         is_torch=call.torch is not None,
-        is_program=call.makes == "program",
     )
 
 
@@ -423,7 +418,7 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
 def _check_is_no_program(call: Call, host: HostSource) -> None:
     """Raise JitLoadError if a text with kernels has a `main()`. A module of such a text would export no functions."""
     for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
-        if host.is_program or call.functions is not None or "main" not in text or "TVM_FFI_" in text:
+        if call.functions is not None or "main" not in text or "TVM_FFI_" in text:
             continue
 
         from jitload.cpptext.host_functions import has_main
@@ -433,7 +428,7 @@ def _check_is_no_program(call: Call, host: HostSource) -> None:
                 Words(
                     f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
                     "leave kind= and C++ sources out; to call functions of the host code, name them, ",
-                    *(Argument("functions", "run", python="functions=['run']"), "; to run the program: jitload run"),
+                    *(Argument("functions", "run", python="functions=['run']")),
                 )
             )
 

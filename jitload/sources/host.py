@@ -53,7 +53,6 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
         *(("unit_flags", unit.flags) for unit in host.units),
         ("objects", str(len(host.objects))),
         *((("makes", "object"),) if host.is_object else ()),
-        *((("makes", "program"),) if host.is_program else ()),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
         ("flags", host.flags),
         ("link_flags", host.link_flags),
