@@ -82,16 +82,6 @@ def test_prune_removes_what_was_used_least_recently(cache, capsys):
     assert build(kernel("k2"), "m2").exists()
 
 
-def test_prune_and_clear_show_a_bar_on_a_terminal(cache, capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes standard error for a terminal
-    for command in (["prune", "--max-size", "0"], ["clear"]):
-        build(ADD)
-        assert main(["cache", *command]) == 0
-        shown = capsys.readouterr()
-        assert shown.out.startswith("removed ")
-        assert "deleting entries" in shown.err
-
-
 def test_a_library_that_a_process_has_mapped_is_not_removed(cache, capsys):
     code = "import sys, builds; builds.load(builds.ADD); print('loaded', flush=True); sys.stdin.readline()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

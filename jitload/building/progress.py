@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jitload.cache.listing import ShowProgress
-
+ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _REFRESH_S = 0.1  # drawing the bar for each step would take longer than the work
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from jitload.cache.entry import (
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
-ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_NAME = re.compile(r".*-\d+\.bad")
 
 
@@ -77,21 +76,18 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
     return manifest
 
 
-def list_entries(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[StoredEntry]:
-    """Yield the entries of a cache, sorted by name and key. `show` is called to show the progress.
+def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
+    """Yield the entries of a cache, sorted by name and key.
 
     Entries of one key are sorted by age, the oldest first. Entries that another process removes in the meantime are
     skipped.
     """
-    directories = key_dirs(cache_dir)
-    for count, (match, key_dir) in enumerate(directories, 1):
+    for match, key_dir in key_dirs(cache_dir):
         for leaf_name in reversed(newest_first(names_in(key_dir))):
             leaf_dir = f"{cache_dir}/{match[0]}/{leaf_name}"  # a Path is slower than the system calls here
             with suppress(OSError):
                 size, used_s = _measure_entry(leaf_dir)
                 yield StoredEntry(dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s)
-        if show:
-            show("reading entries", count, len(directories))
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, write_uses
-from jitload.cache.listing import ShowProgress, StoredEntry, directory_size, list_damaged, list_entries
+from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
@@ -29,20 +29,13 @@ class PruneResult:
     in_use: int
 
 
-def prune(
-    cache_dir: Path,
-    *,
-    max_size: int | None = None,
-    max_age_s: float | None = None,
-    show: ShowProgress | None = None,
-) -> PruneResult:
+def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
     Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
     removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
 
-    Damaged entries are removed after a week, or at once if `max_size` is given. `show` is called to show the
-    progress.
+    Damaged entries are removed after a week, or at once if `max_size` is given.
 
     Raises:
         CacheError: The cache cannot be written, or another process is pruning it.
@@ -50,8 +43,8 @@ def prune(
     write_uses()
     if not cache_dir.is_dir():
         return PruneResult(removed=(), freed=0, left=0, in_use=0)
-    with locked_trash(cache_dir, show) as trash:
-        entries = sorted(list_entries(cache_dir, show), key=lambda entry: entry.used_s)
+    with locked_trash(cache_dir) as trash:
+        entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
         freed = _remove_damaged(list_damaged(cache_dir), trash, _DAMAGED_KEPT_S if max_size is None else 0)
         left, now_s = sum(entry.size for entry in entries), time.time()
         mapped, real_dir, removed, in_use = mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
@@ -69,11 +62,11 @@ def prune(
         return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
 
 
-def clear(cache_dir: Path, show: ShowProgress | None = None) -> PruneResult:
+def clear(cache_dir: Path) -> PruneResult:
     """Remove every entry that no living process has mapped, and the failed builds that were kept for inspection."""
     for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
         shutil.rmtree(marker.parent, ignore_errors=True)
-    return prune(cache_dir, max_size=-1, show=show)
+    return prune(cache_dir, max_size=-1)
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
@@ -99,7 +92,7 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 
 
 @contextmanager
-def locked_trash(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[Path]:
+def locked_trash(cache_dir: Path) -> Iterator[Path]:
     """Hold the lock for pruning, and yield an empty directory. Entries in it are deleted after the block."""
     trash = cache_dir / TRASH_DIR
     lock = None
@@ -112,21 +105,18 @@ def locked_trash(cache_dir: Path, show: ShowProgress | None = None) -> Iterator[
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
     try:
-        _empty(trash, show)  # a killed process may have left files in it
+        _empty(trash)  # a killed process may have left files in it
         yield trash
-        _empty(trash, show)
+        _empty(trash)
     finally:
         unlock(lock)
 
 
-def _empty(trash: Path, show: ShowProgress | None) -> None:
-    names = os.listdir(trash)
-    for count, name in enumerate(names, 1):
+def _empty(trash: Path) -> None:
+    for name in os.listdir(trash):
         shutil.rmtree(trash / name, ignore_errors=True)
         with suppress(OSError):
             os.unlink(trash / name)
-        if show:
-            show("deleting entries", count, len(names))
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.building.progress import progress_bar
 from jitload.cache.entry import find_cache_dir
 from jitload.cli.output import (
     dir_option,
@@ -99,9 +98,7 @@ def prune_command(max_size: int | None, max_age: float | None, directory: str, *
     if max_size is None and max_age is None:
         raise click.UsageError("pass --max-size 2GB, --max-age 30d, or both; to remove all: jitload cache clear")
     _check_dir(directory)
-    with progress_bar() as show:
-        result = prune(_writable_cache(directory), max_size=max_size, max_age_s=max_age, show=show)
-    _report(result, as_json=as_json)
+    _report(prune(_writable_cache(directory), max_size=max_size, max_age_s=max_age), as_json=as_json)
 
 
 @cache_group.command("clear")
@@ -112,9 +109,7 @@ def clear_command(directory: str, *, as_json: bool) -> None:
     from jitload.cache.prune import clear
 
     _check_dir(directory)
-    with progress_bar() as show:
-        result = clear(_writable_cache(directory), show)
-    _report(result, as_json=as_json)
+    _report(clear(_writable_cache(directory)), as_json=as_json)
 
 
 @cache_group.command("pack")

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import platform
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -28,6 +27,7 @@ _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx
 # For the kernel on each device, the tools that other kernels need there.
 _NEEDED = {"kernel on the CPU": ("C++ compiler", "ninja"), "kernel on the GPU": ("NVRTC",)}
 _NEEDED_FOR_LIBRARIES = "needed for C++, PyTorch extension sources, kernels on the CPU, and shared libraries: "
+_LINK, _TITLE = re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"  # in Markdown
 _COUNT = 32  # the number of threads, each of which writes one number
 _PACKAGES = {
     "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",
@@ -199,7 +199,7 @@ def explain_command(code: str, *, as_json: bool) -> None:
         print_json({"code": ", ".join(codes), "text": "\n\n".join(sections[name] for name in codes)})
     else:
         for name in codes:
-            _print_markdown(f"{name}\n\n{sections[name]}")
+            click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
 
 
 def _codes_of(class_name: str) -> list[str]:
@@ -208,21 +208,6 @@ def _codes_of(class_name: str) -> list[str]:
     if not (isinstance(kind, type) and issubclass(kind, JitLoadError)):
         return []
     return [f"JL-{stage.upper()}" for stage in errors.STAGES] if issubclass(kind, CompileError) else [kind.code]
-
-
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-
-
-def _print_markdown(text: str) -> None:
-    """Print Markdown without links: formatted on a terminal, and as it is elsewhere."""
-    text = _LINK.sub(r"\1", text)
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        Console().print(Markdown(text))
-        return
-    click.echo(f"{text}\n")
 
 
 def read_sections() -> dict[str, str]:

@@ -26,9 +26,6 @@ def dir_option(command: F) -> F:
     )(command)
 
 
-_FOLDED_WIDTH, _MIN_FOLDED_WIDTH = 20, 12
-
-
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines with `?` in place of unprintable characters.
 
@@ -53,33 +50,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with Rich on a terminal, and with columns separated by spaces elsewhere.
-
-    On a terminal, long names and paths are folded over several lines instead of being cut off. If the table is still
-    too wide, each row is printed as a paragraph.
-    """
+    """Print a table with columns separated by spaces."""
     lines = [columns, *rows] if any(columns) else rows
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    if not sys.stdout.isatty():
-        print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-        return
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    console = Console()
-    if sum(min(w, _MIN_FOLDED_WIDTH) if w > _FOLDED_WIDTH else w for w in widths) + 2 * len(widths) > console.width:
-        for first, *others in rows:
-            cells = (f"{title} {cell}".strip() for title, cell in zip(columns[1:], others, strict=True))
-            print_wrapped([first, f"    {', '.join(cells)}"])
-        return
-    headers = [
-        Column(column, overflow="fold", no_wrap=w <= _FOLDED_WIDTH) for column, w in zip(columns, widths, strict=True)
-    ]
-    table = Table(*headers, box=None, header_style="bold", pad_edge=False, show_header=any(columns))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def format_entries(count: int) -> str:

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jitload.building.progress import progress_bar
+from jitload.building.progress import ShowProgress, progress_bar
 from jitload.building.resources import core_count
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 from jitload.loader.function import TypedFunction
@@ -26,9 +26,6 @@ from jitload.request.tune import Tune, Values
 from jitload.request.variants import groups, source_digest, specialize
 from jitload.tables import Rates
 from jitload.tracebacks import ends_at_caller
-
-if TYPE_CHECKING:
-    from jitload.cache.listing import ShowProgress
 
 _log = logging.getLogger(__name__)
 _SAMPLES = 500  # the most samples of a variant
