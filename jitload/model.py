@@ -93,11 +93,6 @@ class Kernel(NamedTuple):
 
         return f"<jitload kernel {self}: {used_resources(RESOURCE_TITLES, resource_cells(self))}>"
 
-    def _repr_html_(self) -> str:
-        from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
-
-        return html_table(RESOURCE_TITLES, [(str(self), resource_cells(self))])
-
 
 class Variable(NamedTuple):
     """A `__device__` or `__constant__` variable of a cubin.
@@ -248,12 +243,6 @@ class Cubin:
         others = [f"{len(self.kernels) - len(shown)} more"] if len(self.kernels) > len(shown) else []
         kernels = "; ".join((*shown, *others)) or "no kernels"
         return f"<jitload cubin for {self.arch}, {len(self.data):,} bytes: {kernels}>"
-
-    def _repr_html_(self) -> str:
-        from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
-
-        table = html_table(RESOURCE_TITLES, ((str(kernel), resource_cells(kernel)) for kernel in self.kernels))
-        return f"<div>cubin for {self.arch}, {len(self.data):,} bytes</div>{table}"
 
 
 class ParameterSlot(NamedTuple):

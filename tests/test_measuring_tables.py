@@ -31,7 +31,7 @@ def test_the_table_fits_a_terminal(us):
     assert repr(record) == f"<jitload benchmark f: {us:.2f} µs on cuda:0 (NVIDIA H200)>"
     head, row = Comparison({"f": record}).rows()
     assert (head[-1], len(head)) == ("GFLOP/s", len(row))
-    assert f"<tr><td>f</td><td>{row[1]}</td>" in record._repr_html_()
+    assert f"<tr><td>f</td><td>{row[1]}</td>" in Comparison({"f": record})._repr_html_()
 
 
 def test_a_function_that_fails_midway_leaves_the_arguments_as_they_were():

@@ -1,13 +1,12 @@
-"""Shows a module in a notebook or a terminal: a table of its kernels and the resources that they use."""
+"""Shows a module in a notebook: a table of its kernels and the resources that they use."""
 
 from __future__ import annotations
 
 import html
-import textwrap
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from jitload.tables import RESOURCE_TITLES, html_table, resource_cells, used_resources
+from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
 
 _COLUMNS = (*RESOURCE_TITLES[:-1], "dynamic shared memory", RESOURCE_TITLES[-1])
 
@@ -25,20 +24,6 @@ def html_text(module: ShownModule) -> str:
     table = html_table(("arch", *_COLUMNS), ((signature, (arch, *used)) for signature, arch, used in _rows(module)))
     others = "".join(f"<div><code>{html.escape(line)}</code></div>" for line in _other_lines(module))
     return f"<div>{html.escape(_title(module))}</div>{table}{others}"
-
-
-def text_table(module: ShownModule, width: int) -> str:
-    """Return the table of a module's kernels as text, without unused resources."""
-    lines, last_signature = [_title(module)], ""
-    for signature, arch, used in _rows(module):
-        if signature != last_signature:
-            lines += textwrap.wrap(signature, width, initial_indent="  ", subsequent_indent=" " * 6)
-        facts = used_resources(_COLUMNS, used)
-        lines += textwrap.wrap(f"{arch}: {facts}", width, initial_indent=" " * 4, subsequent_indent=" " * 6)
-        last_signature = signature
-    for line in _other_lines(module):
-        lines += textwrap.wrap(line, width, initial_indent="  ", subsequent_indent=" " * 6)
-    return "\n".join(lines)
 
 
 def _title(module: ShownModule) -> str:

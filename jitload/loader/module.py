@@ -181,11 +181,6 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 
         return html_text(self)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
-        from jitload.loader.display import text_table
-
-        printer.text(repr(self) if cycle else text_table(self, printer.max_width))
-
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"

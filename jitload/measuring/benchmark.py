@@ -72,11 +72,6 @@ class Benchmark(Rates):
     def __repr__(self) -> str:
         return f"<jitload benchmark {self.function}: {self.median_us:.2f} µs on {self.device}>"
 
-    def _repr_html_(self) -> str:
-        from jitload.measuring.comparison import Comparison
-
-        return Comparison({self.function: self})._repr_html_()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
