@@ -88,4 +88,4 @@ def test_a_built_module_and_a_cached_one_show_spills(cache, cubin, monkeypatch):
         assert module.spilling.kernel.spill_bytes > 0
         assert module.spilling.kernel in cubin.kernels
         assert module.local_array.kernels[ARCH].spill_bytes == 0
-        assert module._repr_html_().count(" B !</b></td>") == 2
+        assert module._repr_html_().count(" B !</td>") == 2

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
+from jitload.tables import RESOURCE_TITLES, html_grid, resource_cells
 
 _COLUMNS = (*RESOURCE_TITLES[:-1], "dynamic shared memory", RESOURCE_TITLES[-1])
 
@@ -21,9 +21,9 @@ class ShownModule(Protocol):
 
 def html_text(module: ShownModule) -> str:
     """Return the table of a module's kernels as HTML."""
-    table = html_table(("arch", *_COLUMNS), ((signature, (arch, *used)) for signature, arch, used in _rows(module)))
+    rows = [[signature, arch, *used] for signature, arch, used in _rows(module)]
     others = "".join(f"<div><code>{html.escape(line)}</code></div>" for line in _other_lines(module))
-    return f"<div>{html.escape(_title(module))}</div>{table}{others}"
+    return html_grid([["kernel", "arch", *_COLUMNS], *rows], _title(module)) + others
 
 
 def _title(module: ShownModule) -> str:
