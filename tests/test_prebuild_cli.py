@@ -237,21 +237,6 @@ def test_a_bundle_s_directories_are_open_to_all_as_the_umask_has_it(cache, capsy
         assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o755
 
 
-def test_errors_name_the_option_for_requests_that_it_changes(cache, capsys, tmp_path):
-    target = write_json(tmp_path, [row("a"), row("b", arch="sm_80", sanitize="address")])
-    code, out, _ = run(capsys, target, "--arch", "gfx90a", "-j", "1")
-    assert code == 1
-    assert "  a (gfx90a): --arch gfx90a is not an architecture; write 'sm_90a'" in out
-    assert "  b (sm_80): sanitize= is for kernels on the CPU, but the architecture is sm_80: pass arch='cpu'" in out
-
-
-def test_without_a_gpu_the_error_names_the_option(cache, capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    out = run(capsys, write_json(tmp_path, [row("a")]), "-j", "1")[1]
-    assert "--arch native needs a GPU, and " in out
-    assert " Name an architecture, --arch sm_90a, or set JITLOAD_ARCH=sm_90a." in out
-
-
 def test_the_command_builds_into_the_named_directory(cache, tmp_path):
     """In a process of its own, with another cache and from another directory."""
     target = write_json(tmp_path, [row("one")])

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,6 @@ from jitload.cli.output import (
 )
 from jitload.errors import JitLoadError
 from jitload.toolchain.arch import CPU, machine_arch
-from jitload.words import Words
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
@@ -213,7 +212,6 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
     requests = [request for target in (*targets, *records) for request in read_requests(target)]
     names = [name for arch in archs for name in arch.split(",")]
     result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])
-    result = _name_arch_option(result, ("native", *names))
     if options["as_json"]:
         for outcome in result.outcomes:
             print_json(asdict(outcome))
@@ -223,20 +221,6 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
     if not options["quiet"] and not options["as_json"]:
         print_lines(lines)
     return 1 if result.failed else 0
-
-
-def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
-    """Return the result with errors that name the option `--arch` and not the argument `arch=`.
-
-    Only errors of requests for the architectures `archs` change.
-    """
-    outcomes = (
-        replace(outcome, error=outcome.error.in_options({"arch": "--arch "}))
-        if outcome.arch in archs and isinstance(outcome.error, Words)
-        else outcome
-        for outcome in result.outcomes
-    )
-    return replace(result, outcomes=tuple(outcomes))
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:

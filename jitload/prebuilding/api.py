@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
@@ -24,7 +23,6 @@ from jitload.request.tune import Tuned
 if TYPE_CHECKING:
     from jitload.cache.archive import UnpackResult
 
-_LINES = 10  # lines of progress to write if there is no terminal
 _log = logging.getLogger(__name__)
 _Done = Callable[[Task, Outcome], None]
 
@@ -111,7 +109,7 @@ def prebuild(
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. By default,
             processes on this machine build the requests.
-        progress: Whether to show the progress: as a bar on a terminal or in a notebook, otherwise as a few lines.
+        progress: Whether to show the progress: as a bar, on a terminal or in a notebook.
         archs: Architectures, `("sm_80", "sm_90a")`. A request without an `arch` is built once for each of them. Calls
             with `arch="native"` on a GPU of such an architecture find the library. A request with an `arch` of its own
             is built once, for that `arch`.
@@ -268,14 +266,5 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
             text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
             if show:
                 show(f"prebuild: {text}", len(outcomes), total)
-            elif is_shown:
-                _write_line(text, len(outcomes), total)
 
         yield done
-
-
-def _write_line(text: str, count: int, total: int) -> None:
-    """Write a line of progress after each tenth of the tasks."""
-    if count * _LINES // total != (count - 1) * _LINES // total:
-        sys.stderr.write(f"prebuild: {count} of {total}: {text}\n")
-        sys.stderr.flush()

@@ -158,16 +158,7 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
-        from jitload.errors import nearest_name
-
-        names = list(inspect.signature(function).parameters)
         request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
-        if unknown := next((key for key in fields if key not in names), None):
-            # The word "source" is similar to both cuda_sources and cpp_sources.
-            is_source = unknown == "source" and "cuda_sources" in names
-            suggestion = "cuda_sources" if is_source else nearest_name(str(unknown), names)
-            hint = f", did you mean {suggestion!r}?" if suggestion else f" for {function.__name__}()"
-            raise TypeError(f"{request} has an unknown key {unknown!r}{hint}") from None
         raise TypeError(f"{request}: {function.__name__}() {error}") from None
     bound.apply_defaults()
     return bound.arguments

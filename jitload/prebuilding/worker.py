@@ -13,7 +13,6 @@ from typing import Any, Literal
 from jitload.building.child_process import answer_questions
 from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
-from jitload.words import Words
 
 _PREFIX = "JITLOAD_"
 _LONGEST_NAME = 80  # characters of a name or an architecture in the summary
@@ -83,9 +82,6 @@ def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Out
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
         first += f": {log[-1].strip()}"  # the last line, because Triton's message follows the lines of the source
-    words = error.args[0] if isinstance(error, JitLoadError) else ""
-    if isinstance(words, Words) and words == first:
-        first = words  # so that the command line can name its options
     return Outcome(name=name, arch=arch, state="failed", error=first, log=message, seconds=seconds)
 
 
