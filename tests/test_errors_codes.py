@@ -46,7 +46,7 @@ def test_the_reason_is_the_first_line_and_the_last(error):
 
 def test_the_last_line_of_a_command_that_fails_is_the_reason(tmp_path, capsys):
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { x[0] = nothing; }")
-    assert main(["compile", str(tmp_path / "k.cu"), "--arch", "sm_90", "--cubin", "-o", str(tmp_path / "k.cubin")]) == 1
+    assert main(["compile", str(tmp_path / "k.cu"), "--arch", "sm_90", "-o", str(tmp_path / "k.so")]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert 'identifier "nothing" is undefined' in lines[-1]
     assert lines[0] == "JL-NVRTC: `jitload explain JL-NVRTC` says what to do"
@@ -63,9 +63,5 @@ def test_explain_prints_the_section_of_a_code(capsys):
     assert "](" not in text
     assert main(["explain", "JL-TOOLS", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == read_sections()["JL-TOOLS"]
-    assert main(["explain", "jitload.errors.CompileError"]) == 0
-    assert re.findall(r"^JL-\w+$", capsys.readouterr().out, re.MULTILINE) == [
-        f"JL-{stage.upper()}" for stage in errors.STAGES
-    ]
     assert main(["explain", "JL-NOTHING"]) == 2
     assert "JL-NVRTC" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def test_the_manual_builds_without_warnings(run_page):
     for name in [*jitload.__all__, "compare", "jax_call", "prebuild", "torch_op"]:
         assert re.search(rf'id="jitload\.(errors\.)?{name}"', reference), name
     options = (built.directory / "html" / "reference_cli.html").read_text()
-    assert "--resources" in options
+    assert "--ldflags" in options
 
 
 def test_the_contents_and_the_readme_list_each_page():

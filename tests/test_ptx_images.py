@@ -10,7 +10,6 @@ from support.calls import array, assert_refused, fresh
 from support.nvcc import needs_nvcc
 
 import jitload
-from jitload.cli import main
 from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError, ToolchainError
@@ -84,14 +83,6 @@ def test_the_ptx_is_shown_wherever_it_is(both, only_ptx, tmp_path):
         jitload.load_module(only_ptx).add.ptx(arch="compute_90")
     with pytest.raises(JitLoadError, match=r"^add\(\) has no PTX: .* has only machine code for sm_80; the"):
         jitload.load_module(copies[1]).add.ptx()
-
-
-def test_the_command_prints_ptx(tmp_path, capsys):
-    (tmp_path / "k.cu").write_text(ADD)
-    assert main(["compile", "--ptx", "--arch", "compute_90", str(tmp_path / "k.cu")]) == 0
-    assert ".target sm_90\n" in capsys.readouterr().out
-    assert main(["compile", "--cubin", "--arch", "compute_90", str(tmp_path / "k.cu")]) == 1
-    assert "may also have PTX, --arch sm_90,compute_90" in capsys.readouterr().err
 
 
 @needs_nvcc

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jitload.cli.inspecting import cubin_rows, kernel_rows, print_kernels
+from jitload.cli.inspecting import kernel_rows, print_kernels
 from jitload.cli.output import (
     dir_option,
     format_entries,
@@ -23,7 +23,6 @@ from jitload.cli.output import (
     print_lines,
 )
 from jitload.errors import JitLoadError
-from jitload.toolchain.arch import CPU, machine_arch
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
@@ -59,11 +58,7 @@ def prepare(directory: str, *, is_verbose: bool) -> None:
 
 @click.command("compile")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("-o", "--output", default="", help="The file to write; without it, NAME.so, NAME.cubin, or the terminal.")
-@click.option("--cubin", is_flag=True, help="Write the machine code instead of a library.")
-@click.option("--ptx", is_flag=True, help="Print the PTX.")
-@click.option("--sass", is_flag=True, help="Print the machine code as assembler text.")
-@click.option("--resources", is_flag=True, help="Only show what the kernels use.")
+@click.option("-o", "--output", default="", help="The library to write; by default, NAME.so.")
 @click.option("--functions", default="", metavar="F,G", help="Export these functions and kernels alone.")
 @click.option("--arch", default="native", show_default=True, help="Architecture, or several: sm_90a,sm_100a.")
 @_flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'.")
@@ -74,16 +69,9 @@ def prepare(directory: str, *, is_verbose: bool) -> None:
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
 
-    The suffix of a source says what it contains, as for `jitload.load`. `jitload.load_module` loads the library. With
-    --cubin, --ptx, --sass or --resources, compile only the kernels of one file.
+    The suffix of a source says what it contains, as for `jitload.load`. `jitload.load_module` loads the library.
     """
     prepare(options["directory"], is_verbose=options["verbose"])
-    products = [product for product in ("cubin", "ptx", "sass", "resources") if options[product]]
-    if len(products) > 1:
-        raise click.UsageError(f"--{products[0]} and --{products[1]} exclude each other")
-    if products:
-        _compile_kernels(sources, output, products[0], options)
-        return
     from jitload.api import build, load_module
 
     path = build(
@@ -107,50 +95,6 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
     print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
     if not len(module):
         click.echo("The library exports no functions. Name the C++ functions to export: --functions f,g", err=True)
-
-
-def _compile_kernels(sources: tuple[str, ...], output: str, product: str, options: dict[str, Any]) -> None:
-    """Compile the kernels of one file, and write or print the product: `cubin`, `ptx`, `sass` or `resources`."""
-    from jitload.api import compile_cubin
-
-    if len(sources) > 1:
-        raise click.UsageError(f"--{product} takes one source file, not {len(sources)}")
-    if options["ldflags"]:
-        raise click.UsageError(f"--{product} does not link: leave --ldflags out")
-    if options["functions"]:
-        raise click.UsageError(f"--{product} compiles all kernels: leave --functions out")
-    if product == "resources" and output:
-        raise click.UsageError("--resources prints a table: leave -o out")
-    if options["arch"] == CPU or "," in options["arch"]:
-        raise click.UsageError(f"--{product} takes one GPU architecture, such as --arch sm_90a, not {options['arch']}")
-    source = Path(sources[0])
-    try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JitLoadError(f"{source} cannot be read as text: {error}") from error
-    cubin = compile_cubin(
-        text,
-        name=source.name,
-        arch=machine_arch(options["arch"]) if product == "ptx" else options["arch"],
-        extra_cuda_cflags=options["cuda_flags"],
-        extra_include_paths=[source.parent],
-    )
-    if product == "cubin":
-        path = Path(output or f"{source.stem}.cubin")
-        path.write_bytes(cubin.data)
-        print_json({"path": str(path), "arch": cubin.arch}) if options["as_json"] else print_lines([str(path)])
-    elif product == "resources":
-        rows = cubin_rows(cubin)
-        print_json(rows) if options["as_json"] else print_kernels(rows) if rows else print_lines(["no kernels"])
-    else:
-        from jitload.inspection.listing import disassemble
-
-        listings = ("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
-        text = cubin.ptx if product == "ptx" else "\n\n".join(listings)
-        if output:
-            Path(output).write_text(text, encoding="utf-8")
-        else:
-            print_json({product: text}) if options["as_json"] else click.echo(text)
 
 
 # ---- record ------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import click
 
-from jitload import __version__, errors
+from jitload import __version__
 from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table, print_wrapped
-from jitload.errors import CompileError, JitLoadError
+from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
 _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
@@ -190,24 +190,15 @@ def _time_kernel(arch: str, address: int, synchronize: Callable[[], None] = lamb
 @click.argument("code")
 @json_option
 def explain_command(code: str, *, as_json: bool) -> None:
-    """Show what an error code such as JL-NVRTC, or an error such as CompileError, means, and what to do."""
+    """Show what an error code such as JL-NVRTC means, and what to do."""
     sections = read_sections()
-    codes = [name for name in (_codes_of(code) or [code.upper()]) if name in sections]
-    if not codes:
+    name = code.upper()
+    if name not in sections:
         raise click.BadParameter(f"{code!r} is not a code; the codes are {', '.join(sections)}", param_hint="CODE")
     if as_json:
-        print_json({"code": ", ".join(codes), "text": "\n\n".join(sections[name] for name in codes)})
+        print_json({"code": name, "text": sections[name]})
     else:
-        for name in codes:
-            click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
-
-
-def _codes_of(class_name: str) -> list[str]:
-    """Return the codes of a class of errors, or [] if there is no such class."""
-    kind = getattr(errors, class_name.rpartition(".")[2], None)
-    if not (isinstance(kind, type) and issubclass(kind, JitLoadError)):
-        return []
-    return [f"JL-{stage.upper()}" for stage in errors.STAGES] if issubclass(kind, CompileError) else [kind.code]
+        click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
 
 
 def read_sections() -> dict[str, str]:

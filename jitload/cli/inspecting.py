@@ -13,7 +13,6 @@ from jitload.tables import RESOURCES, format_resource
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
-    from jitload.model import Cubin
 
 _TITLES = {"spill_bytes": "spills", "max_threads": "max threads"}
 
@@ -65,14 +64,6 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
         | {label: used.get(label) for label in RESOURCES}
         for function, arch, used in kernel_builds(module)
-    ]
-
-
-def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return a row for each kernel of a cubin. A row contains the resources that the kernel uses."""
-    return [
-        {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in RESOURCES}
-        for kernel in cubin.kernels
     ]
 
 
