@@ -32,10 +32,6 @@ _SEPARATE = ("cudnn", "cusparselt", "nccl")  # directories of wheels that are se
 LIBRARIES = tuple(_DIRECTORIES)
 _FUNCTION = re.compile(rf"({'|'.join(LIBRARIES)})[A-Z]\w*")
 _MISSING_HEADER = re.compile(r"error: ([\w./]+): No such file|cannot open source file \"([\w./]+)\"")
-_NAME = rf"(?:{'|'.join(LIBRARIES)})[A-Z_]\w*|CU(?:BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_\w+"
-_UNDECLARED = re.compile(
-    rf'identifier "({_NAME})" is undefined|.({_NAME}). (?:(?:was not|has not been) declared|does not name a type)'
-)
 _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
 
 
@@ -83,28 +79,20 @@ def library_wheel(library: str, major: int) -> str:
 
 
 def library_hint(log: str, major: int) -> str:
-    """Return what to install for a header or name that a compiler's log reports as missing.
+    """Return what to install for a header that a compiler's log reports as missing.
 
     Return "" if nothing that belongs to CUDA's libraries or CUTLASS is missing.
     """
-    if match := _MISSING_HEADER.search(log):
-        header = match[1] or match[2]
-        if hint := cutlass_hint(header):
-            return hint
-        if header in ("cuda_profiler_api.h", "cudaProfiler.h"):
-            return f"{header} was not found: pip install nvidia-cuda-profiler-api{'' if major >= 13 else '-cu12'}"
-        if _TEMPLATES.fullmatch(header):
-            wheel = f"nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
-            return f"{header} belongs to CUDA's C++ libraries: pip install {wheel}"
-        return _install_hint(header, major)
-    if match := _UNDECLARED.search(log):
-        return _install_hint(match[match.lastindex or 0], major)
-    return ""
-
-
-def _install_hint(name: str, major: int) -> str:
-    library = next((library for library in LIBRARIES if name.lower().startswith(library.lower())), None)
-    if library is None:
+    match = _MISSING_HEADER.search(log)
+    if match is None:
         return ""
-    problem = "was not found" if "." in name else f"is declared in the headers of {library}, which must be included"
-    return f"{name} {problem}; the headers come with: pip install {library_wheel(library, major)}"
+    header = match[1] or match[2]
+    if hint := cutlass_hint(header):
+        return hint
+    if header in ("cuda_profiler_api.h", "cudaProfiler.h"):
+        return f"{header} was not found: pip install nvidia-cuda-profiler-api{'' if major >= 13 else '-cu12'}"
+    if _TEMPLATES.fullmatch(header):
+        wheel = f"nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
+        return f"{header} belongs to CUDA's C++ libraries: pip install {wheel}"
+    library = next((library for library in LIBRARIES if header.lower().startswith(library.lower())), None)
+    return f"{header} was not found; it comes with: pip install {library_wheel(library, major)}" if library else ""
