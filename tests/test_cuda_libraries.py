@@ -143,7 +143,5 @@ def test_wheels_have_other_names_for_cuda_12():
 
 def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch):
     monkeypatch.setattr(libraries, "package_dirs", lambda name: [])
-    with pytest.raises(
-        CompileError, match=r"(?m)nccl\.h was not found; it comes with: pip install nvidia-nccl-cu13$"
-    ):
+    with pytest.raises(CompileError, match=r"(?m)nccl\.h was not found; it comes with: pip install nvidia-nccl-cu13$"):
         jitload.load_inline("lacks", cpp_sources="#include <nccl.h>\nint f(int x) { return x; }", functions=["f"])
