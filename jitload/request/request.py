@@ -428,7 +428,7 @@ def _check_is_no_program(call: Call, host: HostSource) -> None:
                 Words(
                     f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
                     "leave kind= and C++ sources out; to call functions of the host code, name them, ",
-                    *(Argument("functions", "run", python="functions=['run']")),
+                    Argument("functions", "run", python="functions=['run']"),
                 )
             )
 
