@@ -177,18 +177,11 @@ REFUSED = [
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
     ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header states "),
     ("object", None, 1, "Input object file not found: {}"),
-    ("object", b"", 2, "{} is not an object file: it begins with b'' instead of an ELF header."),
-    ("object", b"int f();", 2, "{} is not an object file: it begins with b'int f();' instead of an ELF header."),
-    ("object", b"!<arch>\n", 2, "{} is a static library, not an object file: take the object out with `ar x`."),
+    ("object", b"", 2, "{} is not a 64-bit little-endian object file: it begins with b''."),
+    ("object", b"!<arch>\n", 2, "{} is not a 64-bit little-endian object file: it begins with b'!<arch>"),
     ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto and holds no machine code yet."),
     ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj must be the object of the C++"),
-    ("object", Path("/bin/sh").read_bytes(), 2, "{} is a "),
-    (
-        "object",
-        b"\x7fELF\1\1" + bytes(60),
-        2,
-        "{} is not for a 64-bit little-endian machine,",
-    ),
+    ("object", Path("/bin/sh").read_bytes(), 2, "{} is not an object file, but perhaps a program or a library"),
     ("object", b"\x7fELF\2\1", 2, "{} is damaged or cut off."),
 ]
 

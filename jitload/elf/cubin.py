@@ -70,10 +70,6 @@ _FORMATS = (
         "these bytes are a fatbin, not a cubin: take the cubin out with compile_cubin(fatbin, arch='sm_90a').",
     ),
     (
-        rb"\A\xb1\x43\x62\x46",
-        "these bytes are a fatbin's wrapper, not a cubin: pass the fatbin to compile_cubin(fatbin, arch='sm_90a').",
-    ),
-    (
         rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",
         "these bytes are LLVM or LTO IR, not a cubin: compile LTO IR with compile_cubin(data).",
     ),
@@ -83,7 +79,6 @@ _FORMATS = (
         "these bytes are CUDA source, not a cubin: compile them first, with `jitload.compile_cubin`.",
     ),
 )
-_MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
 
 
 def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
@@ -109,8 +104,7 @@ def _find_elf_problem(head: bytes) -> str | None:
         return "this ELF file is not 64-bit little endian, so it is not a cubin."
     file_type, machine = struct.unpack_from("<HH", head, 16)
     if machine != elf.EM_CUDA:
-        machine_name = f" ({_MACHINES[machine]})" if machine in _MACHINES else ""
-        return f"this ELF file is for machine {machine}{machine_name}, so it is not a cubin. It may be a host library."
+        return f"this ELF file is for machine {machine}, so it is not a cubin. It may be a host library."
     if file_type != elf.ET_EXEC:
         return (
             "this is a relocatable CUDA object, not a linked cubin: compile without -dc/-rdc, or link it with nvlink."

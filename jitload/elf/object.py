@@ -15,7 +15,6 @@ from jitload.errors import LoadError
 
 _PREFIX = "__tvm_ffi__cubin_"
 
-_FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
 _SHN_LORESERVE = 0xFF00  # section indices from this number on have special meanings
 _SHT_LLVM_ADDRSIG, _SHT_LLVM_CALL_GRAPH_PROFILE = 0x6FFF4C03, 0x6FFF4C09
 _DAMAGED = "is damaged or cut off. Compile it again."
@@ -115,26 +114,19 @@ class ObjectFile:
 
 
 _LTO = "was compiled with -flto and holds no machine code yet. Compile this file with -fno-lto."
-_FORMATS = (
-    (b"BC\xc0\xde", _LTO),
-    (b"!<arch>", "is a static library, not an object file: take the object out with `ar x`."),
-    (b"\xcf\xfa\xed\xfe", "is an object file of macOS; cubins are embedded on Linux only."),
-)
 
 
 def _find_problem(data: bytes) -> str | None:
     """Return the reason why the data is not a 64-bit little-endian object file for CPUs, or None."""
-    if data[:4] != b"\x7fELF":
-        problems = (problem for start, problem in _FORMATS if data.startswith(start))
-        return next(problems, f"is not an object file: it begins with {data[:8]!r} instead of an ELF header.")
+    if data.startswith(b"BC\xc0\xde"):
+        return _LTO
+    if data[:6] != b"\x7fELF\2\1":
+        return f"is not a 64-bit little-endian object file: it begins with {data[:8]!r}."
     if len(data) < elf.HEADER_SIZE:
         return _DAMAGED
-    if data[4:6] != b"\2\1":
-        return "is not for a 64-bit little-endian machine, the only kind that CUDA supports."
     file_type, machine = struct.unpack_from("<HH", data, 16)
     if machine == elf.EM_CUDA:
         return "is CUDA machine code; --input-obj must be the object of the C++ that has TVM_FFI_EMBED_CUBIN(name)."
     if file_type != elf.ET_REL:
-        type_name = _FILE_TYPES.get(file_type, "an ELF file of an unknown type")
-        return f"is {type_name}, not an object file: compile with -c."
+        return "is not an object file, but perhaps a program or a library: compile with -c."
     return None
