@@ -176,8 +176,8 @@ def test_output_that_cannot_be_written(cache, words):
 
 
 def test_characters_that_the_output_cannot_represent():
-    command = [sys.executable, "-m", "jitload", "cache", "path", "--dir", "/tmp/größe"]
-    env = {**python_env(), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "jitload", "cache", "path"]
+    env = {**python_env(), "PYTHONIOENCODING": "ascii", "JITLOAD_CACHE_DIR": "/tmp/größe"}
     assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"/tmp/gr??e\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ import click
 
 from jitload.cli.inspecting import kernel_rows, print_kernels
 from jitload.cli.output import (
-    dir_option,
     format_entries,
     format_size,
     json_option,
@@ -45,14 +43,6 @@ def _archs(arch: str) -> str | tuple[str, ...]:
     return tuple(arch.split(",")) if "," in arch else arch
 
 
-def prepare(directory: str, *, is_verbose: bool) -> None:
-    """Set the cache directory if `directory` is not "", and print the log if `is_verbose` is true."""
-    if directory:
-        os.environ["JITLOAD_CACHE_DIR"] = directory
-    if is_verbose:
-        logging.basicConfig(level=logging.INFO, format="%(message)s")
-
-
 # ---- compile -----------------------------------------------------------------------------------------------------
 
 
@@ -64,14 +54,12 @@ def prepare(directory: str, *, is_verbose: bool) -> None:
 @_flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'.")
 @_flags_option("--ldflags", "Linker options: --ldflags=-lcublas.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the stages and commands of the build.")
-@dir_option
 @json_option
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
 
     The suffix of a source says what it contains, as for `jitload.load`. `jitload.load_module` loads the library.
     """
-    prepare(options["directory"], is_verbose=options["verbose"])
     from jitload.api import build, load_module
 
     path = build(
@@ -133,7 +121,6 @@ def record_command(command: Sequence[str], /, output: str) -> None:
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
 @click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive, a .tar.gz or a directory.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
-@dir_option
 @json_option
 def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
     """Build many libraries into the cache.
@@ -150,7 +137,6 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
 
-    prepare(options["directory"], is_verbose=False)
     if options["pack"]:
         check_archive_name(options["pack"].name)
     requests = [request for target in (*targets, *records) for request in read_requests(target)]
@@ -185,7 +171,6 @@ def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
 @click.option("-o", "--output", default="tuned.json", show_default=True, help="The file; measurements are added to it.")
 @click.option("--seconds", default=5.0, show_default=True, help="Roughly how long to measure for each key.")
 @click.option("--all-gpus", is_flag=True, help="Run the jobs in several processes, each with a GPU of its own.")
-@dir_option
 def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     """Measure the variants of kernels, and save the measurements.
 
@@ -195,7 +180,6 @@ def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     from jitload.prebuilding.files import read_requests
     from jitload.tuning.jobs import gpu_executor, tune_requests
 
-    prepare(options["directory"], is_verbose=False)
     requests = [request for target in targets for request in read_requests(target)]
     with gpu_executor() if options["all_gpus"] else nullcontext() as executor:
         tuning = tune_requests(requests, executor, output=output, seconds=options["seconds"])

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cache.entry import find_cache_dir
+from jitload.cache.entry import find_cache_dir, open_cache
 from jitload.cli.output import (
-    dir_option,
     format_age,
     format_entries,
     format_size,
@@ -20,8 +19,8 @@ from jitload.cli.output import (
     print_lines,
     print_table,
 )
-from jitload.errors import CacheError, JitLoadError
-from jitload.settings import Settings, parse_size, read_settings
+from jitload.errors import JitLoadError
+from jitload.settings import parse_size, read_settings
 
 if TYPE_CHECKING:
     from jitload.cache.listing import StoredEntry
@@ -54,22 +53,20 @@ def cache_group() -> None:
 
 
 @cache_group.command("path")
-@dir_option
 @json_option
-def path_command(directory: str, *, as_json: bool) -> None:
+def path_command(*, as_json: bool) -> None:
     """Print the directory of the cache."""
-    path = str(find_cache_dir(_settings(directory)))
+    path = str(find_cache_dir(read_settings()))
     print_json({"dir": path}) if as_json else print_lines([path])
 
 
 @cache_group.command("list")
-@dir_option
 @json_option
-def list_command(directory: str, *, as_json: bool) -> None:
+def list_command(*, as_json: bool) -> None:
     """List the entries."""
     from jitload.cache.listing import list_entries
 
-    cache_dir = _readable_cache(directory)
+    cache_dir = find_cache_dir(read_settings())
     rows = [_row(entry) for entry in list_entries(cache_dir)]
     if as_json:
         for row in rows:
@@ -89,41 +86,36 @@ def list_command(directory: str, *, as_json: bool) -> None:
 @click.option(
     "--max-age", metavar="AGE", callback=_read_age, help="Remove entries not used for this long, such as 30d."
 )
-@dir_option
 @json_option
-def prune_command(max_size: int | None, max_age: float | None, directory: str, *, as_json: bool) -> None:
+def prune_command(max_size: int | None, max_age: float | None, *, as_json: bool) -> None:
     """Remove the entries that were used least recently."""
     from jitload.cache.prune import prune
 
     if max_size is None and max_age is None:
         raise click.UsageError("pass --max-size 2GB, --max-age 30d, or both; to remove all: jitload cache clear")
-    _check_dir(directory)
-    _report(prune(_writable_cache(directory), max_size=max_size, max_age_s=max_age), as_json=as_json)
+    _report(prune(open_cache(read_settings()), max_size=max_size, max_age_s=max_age), as_json=as_json)
 
 
 @cache_group.command("clear")
-@dir_option
 @json_option
-def clear_command(directory: str, *, as_json: bool) -> None:
+def clear_command(*, as_json: bool) -> None:
     """Remove all entries."""
     from jitload.cache.prune import clear
 
-    _check_dir(directory)
-    _report(clear(_writable_cache(directory)), as_json=as_json)
+    _report(clear(open_cache(read_settings())), as_json=as_json)
 
 
 @cache_group.command("pack")
 @click.argument("archive", type=click.Path(path_type=Path))
-@dir_option
 @json_option
-def pack_command(archive: Path, directory: str, *, as_json: bool) -> None:
+def pack_command(archive: Path, *, as_json: bool) -> None:
     """Write all entries to an archive.
 
     ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures.
     """
     from jitload.cache.archive import pack
 
-    count = pack(_readable_cache(directory), archive.absolute())
+    count = pack(find_cache_dir(read_settings()), archive.absolute())
     if as_json:
         print_json({"packed": count, "archive": str(archive)})
     else:
@@ -140,45 +132,19 @@ def pack_command(archive: Path, directory: str, *, as_json: bool) -> None:
     show_default=True,
     help="Do not unpack more than this.",
 )
-@dir_option
 @json_option
-def unpack_command(archive: Path, max_size: int, directory: str, *, as_json: bool) -> None:
+def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
     """Add the entries of an archive to the cache.
 
     Programs that use the cache run the code of its entries. Unpack only archives from a source that you trust.
     """
     from jitload.cache.archive import unpack
 
-    result = unpack(_writable_cache(directory), archive.absolute(), max_size=max_size)
+    result = unpack(open_cache(read_settings()), archive.absolute(), max_size=max_size)
     if as_json:
         print_json({"added": result.added, "present": result.present})
     else:
         print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
-
-
-def _settings(directory: str) -> Settings:
-    settings = read_settings()
-    return settings._replace(cache_dir=directory) if directory else settings
-
-
-def _check_dir(directory: str) -> None:
-    """Raise CacheError if `--dir` is not a directory.
-
-    Without this error, a misspelled path would look like an empty cache.
-    """
-    if directory and not Path(directory).is_dir():
-        raise CacheError(f"--dir={directory} is not a directory")
-
-
-def _readable_cache(directory: str) -> Path:
-    _check_dir(directory)
-    return find_cache_dir(_settings(directory))
-
-
-def _writable_cache(directory: str) -> Path:
-    from jitload.cache.entry import open_cache
-
-    return open_cache(_settings(directory))
 
 
 def _row(entry: StoredEntry) -> dict[str, Any]:

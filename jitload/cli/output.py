@@ -19,13 +19,6 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def dir_option(command: F) -> F:
-    """Add the option `--dir` to a command."""
-    return click.option(
-        "--dir", "directory", default="", metavar="DIR", help="Use this cache instead of that in JITLOAD_CACHE_DIR."
-    )(command)
-
-
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines with `?` in place of unprintable characters.
 
