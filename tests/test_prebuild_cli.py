@@ -58,9 +58,8 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 def test_a_python_file_is_built_for_two_architectures(cache, capsys, tmp_path, fresh_modules):
     text = "def REQUESTS():\n    for name in ('one', 'two'):\n        yield {'name': name, 'cuda_sources': "
     target = write_python(tmp_path, text + "f'extern \"C\" __global__ void {name}(float* x) {{}}'}\n")
-    code, out, err = run(capsys, target, "--arch", "sm_80", "--arch", "sm_90a", "-j", "2")
+    code, out, _ = run(capsys, target, "--arch", "sm_80", "--arch", "sm_90a", "-j", "2")
     assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")
-    assert "prebuild" in err
     code, out, err = run(capsys, target, "--arch", "sm_80,sm_90a", "--quiet")
     assert (code, out, err) == (0, "", "")
 
