@@ -107,8 +107,6 @@ def test_the_function_describes_all_of_its_kernels(mod):
             AttributeError, match=r"scale\(\) chooses one of several kernels by the dtypes of its argum"
         ):
             getattr(mod.scale, label)
-    with pytest.raises(KeyError, match="there is no kernel for 'sm_90', only for sm_90a, cpu"):
-        mod.single.kernels["sm_90"]
 
 
 REFUSED: list[tuple[Any, str]] = [

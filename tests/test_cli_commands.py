@@ -1,6 +1,5 @@
 """The commands `jitload doctor`, `compile` and `inspect`."""
 
-import io
 import json
 import pickle
 import re
@@ -17,7 +16,6 @@ from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
 from jitload.cli.main import jitload as commands
-from jitload.cli.output import print_wrapped
 from jitload.errors import CompileError
 from jitload.words import Argument, Words, in_options
 
@@ -179,15 +177,6 @@ def test_characters_that_the_output_cannot_represent():
     command = [sys.executable, "-m", "jitload", "cache", "path"]
     env = {**python_env(), "PYTHONIOENCODING": "ascii", "JITLOAD_CACHE_DIR": "/tmp/größe"}
     assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"/tmp/gr??e\n"
-
-
-def test_lines_are_wrapped_on_a_narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stdout", terminal)
-    print_wrapped(["  scale_rows(const float* x, float* y, int rows, int columns)"])
-    assert max(map(len, terminal.getvalue().splitlines())) <= 40
 
 
 def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):

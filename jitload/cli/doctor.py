@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 
 from jitload import __version__
-from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table, print_wrapped
+from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table
 from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
@@ -67,7 +67,7 @@ def doctor_command(*, as_json: bool) -> int:
         return 0 if works else 1
     report = [*findings, *runs]
     print_table(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report])
-    print_wrapped(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
+    print_lines(["", *(f"{row.subject}: {' '.join(row.advice.split())}" for row in report if not row.is_good)])
     print_lines(["jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here."])
     return 0 if works else 1
 

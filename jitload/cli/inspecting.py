@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cli.output import json_option, print_json, print_lines, print_table, print_wrapped
+from jitload.cli.output import json_option, print_json, print_lines, print_table
 from jitload.loader.display import kernel_builds
 from jitload.tables import RESOURCES, format_resource
 
@@ -36,14 +36,14 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
         print_json(described | {"functions": list(module), "kernels": rows, "tuned": tuned, "made_of": parts})
         return
     print_lines([f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})"])
-    print_wrapped(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
+    print_lines(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
     if not len(module):
         print_lines(["  no functions that Python can call"])
     print_lines(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"])
     print_kernels(rows)
     print_lines(f"  {name} is tuned, SHA-256 of the measurements: {digest}" for name, digest in tuned.items() if digest)
     if parts:
-        print_wrapped(["Made of:", *(f"  {label}: {_one_line(value)}" for label, value in parts.items())])
+        print_lines(["Made of:", *(f"  {label}: {_one_line(value)}" for label, value in parts.items())])
 
 
 def _read_parts(library: Path) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -27,14 +25,6 @@ def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         sys.stdout.write("".join(character if character.isprintable() else "?" for character in line) + "\n")
     sys.stdout.flush()
-
-
-def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines, wrapped between words to the width of the terminal."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()))
-        print_lines(textwrap.wrap(line, width, subsequent_indent=f"{indent}    ", break_on_hyphens=False) or [""])
 
 
 def print_json(value: object) -> None:

@@ -65,13 +65,6 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         self.first_calls: dict[str, TypedFunction] = {}
 
 
-class _Kernels(dict[str, "Kernel"]):
-    """A function's kernels by architecture."""
-
-    def __missing__(self, arch: str) -> NoReturn:
-        raise KeyError(f"there is no kernel for {arch!r}, only for {', '.join(self)}")
-
-
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
     """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
 
@@ -97,7 +90,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """The kernel on each architecture of the library: `f.kernels["sm_90a"].registers`."""
         kernel = self.kernel
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
-        return _Kernels({arch: kernel._replace(**numbers) for arch, numbers in builds.items()})
+        return {arch: kernel._replace(**numbers) for arch, numbers in builds.items()}
 
     @property
     def extents(self) -> Extents:
@@ -120,14 +113,6 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             self._jitload_facts["python_signature"] = signature_of(self._jitload_facts)
         signature: inspect.Signature = self._jitload_facts["python_signature"]
         return signature
-
-    @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # computed from the signature
-        signature = self.__signature__
-        return {
-            **{name: p.annotation for name, p in signature.parameters.items()},
-            "return": signature.return_annotation,
-        }
 
     @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
