@@ -14,7 +14,7 @@ WITH_BLOCKS = [page for page in (*PAGES, "README") if any(read_blocks(DOCS / f"{
 HAS_SPHINX = all(map(find_spec, ("furo", "myst_parser", "sphinx", "sphinx_click", "sphinx_copybutton")))
 KNOWN_MARK = re.compile(r"|needs (a GPU|nvcc|nvcc and a GPU|JAX)|file: [\w.]+|not run: .+")
 PRINTED = {
-    "inspecting": ["    // vec.cu:4  if (i < n) y[i] = x[i] + 1.0f;", "8 blocks and 64 of 64 warps"],
+    "inspecting": ['/vec.cu", line 4', "8 blocks and 64 of 64 warps"],
     "README": ["tensor([1., 2., 3., 4., 5., 6., 7., 8.]"],
     "measuring": ["GB/s"],
     "quickstart": ["argument 'x' must be a float32", "JL-", "wrong.cu:2"],
