@@ -257,12 +257,7 @@ OUTER = [
     pytest.param("by_name", set_called, {}, id="a global of the kernel itself"),
     pytest.param("by_a_constexpr", set_called, {"made": outer.helper}, id="a global of a constexpr function"),
     pytest.param("by_a_constexpr", set_default, {"made": outer.with_a_default}, id="a default of a constexpr function"),
-    *(
-        pytest.param(kernel, set_setting(name), {}, id=f"{kernel} {name}")
-        for kernel in ("by_members", "by_maximum")
-        for name in ("SHIFT", "SCALE")
-    ),
-    pytest.param("by_maximum", set_called, {}, id="a global beside a function with a name of Triton's"),
+    *(pytest.param("by_members", set_setting(name), {}, id=f"by_members {name}") for name in ("SHIFT", "SCALE")),
     *(
         pytest.param(kernel, change, {}, id=id_, marks=NEEDS_FUNCTIONS)
         for kernel, change, id_ in (
@@ -287,11 +282,6 @@ def test_a_value_from_outside_changes_the_machine_code_and_the_key(kernel, chang
     change(monkeypatch)
     assert code(function, **constexprs) != before
     assert outer_parts(function, **constexprs) != key
-
-
-def test_a_module_as_a_whole_may_hold_anything():
-    function = outer.by_maximum_and_a_module
-    assert outer_parts(function, whole=3) != outer_parts(function, whole=3)
 
 
 def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monkeypatch):

@@ -103,18 +103,6 @@ def maximum():
 
 
 @triton.jit
-def by_maximum(x_ptr):
-    tl.store(x_ptr, tl.maximum(tl.program_id(0), shift_by_a_setting(1)) * settings.SCALE + CALLED)
-
-
-@triton.jit
-def by_maximum_and_a_module(x_ptr, whole: tl.constexpr):
-    tl.store(x_ptr, tl.maximum(tl.program_id(0), 1))
-    if whole is settings:
-        tl.store(x_ptr, 1)
-
-
-@triton.jit
 def compare_constant(x_ptr, value: tl.constexpr):
     if value == 3:
         tl.store(x_ptr, 1)

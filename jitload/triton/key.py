@@ -14,7 +14,7 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -231,23 +231,18 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
     Returns:
         (name, value as text) pairs; None if there is a value that no text describes completely.
     """
-    # For the quick search, `tl.max` may also mean the module's own `max`. The other one has to decode the instructions.
-    for read_names in (_possible_names, _loaded_names):
-        search = _Search(read_names)
-        search.visit_function(function)
-        if search.is_complete:
-            return tuple(sorted(search.values))
-    return None
+    search = _Search()
+    search.visit_function(function)
+    return tuple(sorted(search.values)) if search.is_complete else None
 
 
 class _Search:
     """Collects the outside values, such as globals, that a function and the functions it calls can read.
 
-    `read_names` returns the variables that a code object reads, each with the names of members that it may read there.
+    Any name in a function may be a member of each module that it reads: `tl.max` may also mean `settings.max`.
     """
 
-    def __init__(self, read_names: Callable[[CodeType], Mapping[str, frozenset[str]]]) -> None:
-        self.read_names = read_names
+    def __init__(self) -> None:
         self.values: set[tuple[str, str]] = set()
         # By ids; the values keep the objects alive, so that no other one gets the same id.
         self.visited: dict[tuple[int, int], object] = {}
@@ -260,13 +255,13 @@ class _Search:
         code = getattr(inner, "__code__", None)
         if code is None or self._is_visited(inner):
             return
-        names = self.read_names(code)
+        names = _every_name(code)
         defaults = {**dict(enumerate(inner.__defaults__ or ())), **(inner.__kwdefaults__ or {})}
         for name, value in outer_names(inner):
             if name in names:
-                self._visit(f"{inner.__module__}.{name}", value, names[name])
+                self._visit(f"{inner.__module__}.{name}", value, names)
         for key, value in defaults.items():
-            self._visit(f"{inner.__module__}.{inner.__qualname__}={key}", value, _every_name(code))
+            self._visit(f"{inner.__module__}.{inner.__qualname__}={key}", value, names)
 
     def _visit(self, name: str, value: Any, names: frozenset[str]) -> None:
         text = self._text(value)
@@ -306,8 +301,6 @@ class _Search:
 
     def _visit_members(self, value: Any, names: frozenset[str]) -> None:
         """Add the members of a module or class that a function may use."""
-        if _WHOLE in names and isinstance(value, ModuleType):
-            self.is_complete = False
         name = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value.__name__
         for member in names:
             try:
@@ -331,44 +324,8 @@ class _Search:
         return not self.is_complete
 
 
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
-_MEMBERS = ("LOAD_ATTR", "LOAD_METHOD")
-_WHOLE = "*"  # stands for a use of a variable other than `variable.member`
-
-
 def _every_name(code: CodeType) -> frozenset[str]:
     return frozenset(name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars))
-
-
-def _possible_names(code: CodeType) -> Mapping[str, frozenset[str]]:
-    """Return all names in a code object, each of them with all names as members."""
-    names = _every_name(code)
-    return dict.fromkeys(names, names)
-
-
-def _loaded_names(code: CodeType) -> Mapping[str, frozenset[str]]:
-    """Return the variables that a code object loads, with the members that it loads from them or `_WHOLE`."""
-    from dis import get_instructions
-
-    every_name = _every_name(code)
-    names: dict[str, set[str]] = {}
-    members_only: set[str] = set()
-    for part in code_objects(code):
-        instructions = [instruction for instruction in get_instructions(part) if instruction.opname != "EXTENDED_ARG"]
-        members: set[str] = set()
-        for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
-            if instruction.opname in _LOADS:
-                members = names.setdefault(instruction.argval, set())
-                if following is None or following.opname not in _MEMBERS:
-                    members |= {_WHOLE, *every_name}
-            elif instruction.opname in _MEMBERS:
-                members.add(instruction.argval)
-                members_only.add(instruction.argval)
-            else:
-                members = set()
-    # Later releases of Python may load the other names with instructions that are not in `_LOADS`.
-    unknown = dict.fromkeys(every_name - members_only - names.keys(), every_name | {_WHOLE})
-    return {name: frozenset(members) for name, members in names.items()} | unknown
 
 
 def _package_of(value: Any) -> str:
