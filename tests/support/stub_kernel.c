@@ -62,6 +62,23 @@ STUB_API CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const 
   return stub_end(result, "library=%p name=%s kernel=%p", (void*)library, stub_quote(name), (void*)found);
 }
 
+STUB_API CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) {
+  *count = 0;
+  for (CUkernel kernel = library->kernels; kernel != NULL; kernel = kernel->next) ++*count;
+  return CUDA_SUCCESS;
+}
+
+STUB_API CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlibrary library) {
+  CUkernel kernel = library->kernels;
+  for (unsigned i = 0; i < count && kernel != NULL; ++i, kernel = kernel->next) kernels[i] = kernel;
+  return CUDA_SUCCESS;
+}
+
+STUB_API CUresult cuKernelGetName(const char** name, CUkernel kernel) {
+  *name = kernel->name;
+  return CUDA_SUCCESS;
+}
+
 static unsigned char* global_copy(stub_global* global, CUdevice device) {
   unsigned char** copy = &global->copies[device];
   if (*copy != NULL) return *copy;

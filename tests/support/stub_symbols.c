@@ -25,12 +25,15 @@
   X(cuInit, cuInit, 2000)                                                                             \
   X(cuKernelGetAttribute, cuKernelGetAttribute, 12000)                                                \
   X(cuKernelGetFunction, cuKernelGetFunction, 12000)                                                  \
+  X(cuKernelGetName, cuKernelGetName, 12030)                                                          \
   X(cuKernelGetParamInfo, cuKernelGetParamInfo, 12040)                                                \
   X(cuKernelSetAttribute, cuKernelSetAttribute, 12000)                                                \
   X(cuLaunchKernel, cuLaunchKernel, 4000)                                                             \
   X(cuLaunchKernelEx, cuLaunchKernelEx, 11060)                                                        \
   X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000)                                                    \
+  X(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040)                                      \
   X(cuLibraryGetKernel, cuLibraryGetKernel, 12000)                                                    \
+  X(cuLibraryGetKernelCount, cuLibraryGetKernelCount, 12040)                                          \
   X(cuLibraryLoadData, cuLibraryLoadData, 12000)                                                      \
   X(cuLibraryUnload, cuLibraryUnload, 12000)                                                          \
   X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                          \

@@ -22,7 +22,6 @@ struct KernelState {
   uint32_t* pointers; /* indices of parameters that may be pointers; needed only with several devices */
   uint32_t pointer_count;
   int capability;
-  char* images;           /* the images of a fatbin, as in Library */
   bool needs_max_shared; /* raise shared_limit at the first launch on a device */
 };
 
@@ -33,7 +32,6 @@ JITLOAD_LAUNCHER jitload_cu_kernel GetKernelHandle(const KernelState* state) {
 JITLOAD_LAUNCHER void FreeKernel(KernelState* state) {
   if (state == nullptr) return;
   free(state->name);
-  free(state->images);
   free(state->slots);
   free(state->pointers);
   free(state);
@@ -53,13 +51,21 @@ JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
   }
 }
 
-JITLOAD_LAUNCHER int RaiseNoKernel(const Library* library, const char* name) {
-  const bool is_fatbin = library->images != nullptr; /* a fatbin may have the kernel for other devices */
-  const char* parts[] = {is_fatbin ? "the fatbin with code for " : "the cubin", is_fatbin ? library->images : "",
-                         " has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
-                         library->kernels ? library->kernels : ""};
-  TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 7);
-  return -1;
+/* Set the error for a missing kernel, with the names of those that there are if the driver can list them. */
+JITLOAD_LAUNCHER int RaiseNoKernel(const Driver* driver, const Library* library, const char* name) {
+  jitload_cu_kernel kernels[64] = {};
+  unsigned count = 0;
+  char names[1024] = "";
+  if (driver->list_kernels != nullptr) driver->kernel_count(&count, library->handle);
+  if (count > 64) count = 64;
+  if (count != 0 && driver->list_kernels(kernels, count, library->handle) != JITLOAD_CUDA_SUCCESS) count = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    const size_t used = strlen(names);
+    const char* kernel = nullptr;
+    if (driver->kernel_name(&kernel, kernels[i]) != JITLOAD_CUDA_SUCCESS) continue;
+    snprintf(names + used, sizeof names - used, "%s%s", used != 0 ? ", " : "; it has: ", kernel);
+  }
+  return Raise("RuntimeError", "the %s has no kernel named '%s'%s", library->is_fatbin ? "fatbin" : "cubin", name, names);
 }
 
 JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* name) {
@@ -74,9 +80,9 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
       name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : JITLOAD_CUDA_ERROR_INVALID_VALUE;
   if (code != JITLOAD_CUDA_SUCCESS) {
     const char* context = "cannot get a kernel from the cubin";
-    if (library->images != nullptr) context = "the fatbin has no kernel for a device here";
+    if (library->is_fatbin) context = "the fatbin has no kernel for a device here";
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
-      RaiseNoKernel(library, name);
+      RaiseNoKernel(driver, library, name);
     else
       RaiseCode(context, code);
     return nullptr;
@@ -86,7 +92,6 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     state->driver = driver;
     state->kernel = kernel;
     state->capability = library->capability;
-    state->images = library->images != nullptr ? strdup(library->images) : nullptr;
     state->name = strdup(name);
     state->slots = static_cast<DeviceKernel*>(calloc(static_cast<size_t>(driver->devices), sizeof(DeviceKernel)));
   }
@@ -106,10 +111,10 @@ JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) 
   int major = 0, minor = 0;
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
-  if (state->images != nullptr) {
+  if (state->capability == 0) {
     return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
-                          "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
-                          state->name, state->images, device, major, minor);
+                          "%s: the cubin or fatbin holds no code for cuda:%d, which is sm_%d%d",
+                          state->name, device, major, minor);
   }
   return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
                         "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
@@ -151,9 +156,7 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes
   if (slot->shared_limit < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
-    if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) {
-      return SetArchitectureError(state, device);
-    }
+    if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU) return SetArchitectureError(state, device);
     if (code == 0 && jitload_declared_cluster_size(driver, state->kernel, device) > JITLOAD_PORTABLE_CLUSTER) {
       AllowLargeCluster(state, device);
     }

@@ -48,7 +48,7 @@ inline namespace jitload_v1 {
 class CubinKernel {
  public:
   CubinKernel(cuda_api::LibraryHandle library, const char* name)
-      : CubinKernel(::jitload::Library{library, 0, nullptr, nullptr}, name) {}
+      : CubinKernel(::jitload::Library{library, 0, false}, name) {}
   ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
   /* Launch, with dynamic shared memory up to the device's opt-in limit. Check the result with one of the macros of
