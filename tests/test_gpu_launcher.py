@@ -1,6 +1,5 @@
 """The launcher header on a Hopper GPU: launch attributes by each of its ways, shared memory, and refused launches."""
 
-import re
 from itertools import product
 
 import pytest
@@ -77,29 +76,6 @@ def test_a_large_cluster_that_the_kernel_declares():
     assert set(out.tolist()) == {16}
 
 
-@pytest.mark.parametrize("shared_bytes", [0, 200 * 1024])
-def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes):
-    out = ints(32)
-    how = How(grid=(32, 1, 1), block=64, cluster=(32, 1, 1), shared_bytes=shared_bytes)
-    with pytest.raises(ValueError, match="is not possible on cuda:0") as caught:
-        launch("builder", "ask_neighbour", out, 0, how)
-    results = re.fullmatch(
-        rf"ask_neighbour: a cluster of \(32, 1, 1\), 32 blocks, is not possible on cuda:0 with 64 threads and "
-        rf"{shared_bytes} bytes of dynamic shared memory in a block: the limit is (\d+) blocks",
-        str(caught.value),
-    )
-    assert results is not None
-    limit = int(results[1])
-    possible = How(grid=(limit, 1, 1), block=64, cluster=(limit, 1, 1), shared_bytes=shared_bytes)
-    launch("builder", "ask_neighbour", out, 0, possible)
-    assert out.tolist()[:limit] == neighbours(possible, 0)
-    twice = How(grid=(2 * limit, 1, 1), block=64, cluster=(2 * limit, 1, 1), shared_bytes=shared_bytes)
-    with pytest.raises(ValueError, match=f"the limit is {limit} blocks"):
-        launch("builder", "ask_neighbour", out, 0, twice)
-    assert all_is_well()
-
-
-@pytest.mark.parametrize("way", WAYS[:2], indirect=True)
 def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way):
     pattern = r", cluster \(32, 1, 1\): the limit is (\d+) blocks in a cluster$"
     with pytest.raises(RuntimeError, match=pattern):

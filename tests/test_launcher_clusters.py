@@ -64,24 +64,14 @@ LAUNCH = (
 
 def test_a_cluster_that_is_too_large(way, stub_driver):
     said = refusal(launch, way, grid=(32, 1, 1), cluster=(32, 1, 1))
-    if way == "builder":
-        expected = (
-            "ValueError: ask_neighbour: a cluster of (32, 1, 1), 32 blocks, is not possible on cuda:0 with 32 threads "
-            "and 0 bytes of dynamic shared memory in a block: the limit is 16 blocks"
-        )
-        assert said == expected
-    else:
-        assert said.endswith(f"{LAUNCH % 32}, cluster (32, 1, 1): the limit is 16 blocks in a cluster")
-        assert "CUDA_ERROR_INVALID_CLUSTER_SIZE (912)" in said
+    assert said.endswith(f"{LAUNCH % 32}, cluster (32, 1, 1): the limit is 16 blocks in a cluster")
+    assert "CUDA_ERROR_INVALID_CLUSTER_SIZE (912)" in said
     assert stub_driver.launches() == []
 
 
 def test_a_grid_that_is_no_multiple_of_the_cluster(way, stub_driver):
     said = refusal(launch, way, grid=(6, 1, 1), cluster=(4, 1, 1))
-    if way == "builder":
-        assert said == "ValueError: grid.x (6 blocks) is not a multiple of cluster.x (4)"
-    else:
-        assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is not a multiple of cluster.x")
+    assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is not a multiple of cluster.x")
     assert stub_driver.launches() == []
 
 

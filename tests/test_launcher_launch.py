@@ -190,20 +190,3 @@ def test_the_builder(features, stub_driver):
     numbers = [built.attribute(number) for number in (CLUSTER_POLICY, LAUNCH_PDL, LAUNCH_PRIORITY)]
     assert numbers == [1, 1, -3]
     assert cooperative.attribute(LAUNCH_COOPERATIVE) == 1
-    stub_driver.clear()
-    features.launch_built(8, 4, 2, 2, 1000)
-    assert stub_driver.calls("cuOccupancyMaxActiveClusters") == []
-
-
-def test_a_cluster_must_be_positive(features, stub_driver):
-    assert refusal(features.launch_built, 8, 4, 0, 1, 0) == "ValueError: cluster must be positive, got (4, 0, 1)"
-    assert stub_driver.launches() == []
-
-
-def test_a_lost_context_is_no_matter_of_clusters(features, stub_driver):
-    stub_driver.fail("cuOccupancyMaxActiveClusters", 700)
-    said = refusal(features.launch_built, 8, 4, 2, 1, 3000)  # a launch that was not found possible before
-    assert said.startswith(
-        "RuntimeError: cannot ask the driver whether the cluster is possible: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
-    )
-    assert stub_driver.launches() == []

@@ -4,8 +4,7 @@
  *   config.Cluster(2, 2).SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization();
  *   TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(kernel, args));
  *
- * The grid is in blocks, even with clusters. `Launch` throws a ValueError for a grid that is not a multiple of the
- * cluster, and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
+ * The grid is in blocks, even with clusters.
  */
 #ifndef JITLOAD_LAUNCH_CONFIG_H_
 #define JITLOAD_LAUNCH_CONFIG_H_
@@ -20,12 +19,12 @@ class LaunchConfig {
   LaunchConfig(tvm::ffi::dim3 grid, tvm::ffi::dim3 block, CUstream stream, uint32_t shared_bytes = 0)
       : config_{grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes, stream, nullptr, 0} {}
 
-  /* The cluster size in blocks. `Launch` also allows more than 8 blocks, which not every device supports. */
+  /* The cluster size in blocks. More than 8 blocks are allowed, too, which not every device supports. */
   LaunchConfig& Cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
     CUlaunchAttributeValue& value = Attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-    value.clusterDim.x = cluster_[0] = x;
-    value.clusterDim.y = cluster_[1] = y;
-    value.clusterDim.z = cluster_[2] = z;
+    value.clusterDim.x = x;
+    value.clusterDim.y = y;
+    value.clusterDim.z = z;
     return *this;
   }
 
@@ -63,16 +62,11 @@ class LaunchConfig {
 
   tvm::ffi::cuda_api::Result Launch(tvm::ffi::CubinKernel& kernel, void** args) {
     const CUlaunchConfig& config = *this;
-    if (cluster_[0] != kUnset) {
-      const jitload_cu_config driver_config = tvm::ffi::cuda_api::MakeConfig(config);
-      CheckDivides(driver_config);
-      tvm::ffi::cuda_api::ThrowIfFailed(CheckCluster(kernel.state_, args, &driver_config, cluster_));
-    }
     return kernel.LaunchEx(args, config);
   }
 
  private:
-  enum : unsigned { kUnset = ~0u, kMaxAttributes = 5 };
+  enum : unsigned { kMaxAttributes = 5 };
 
   /* Return the value of an attribute, which is added on first use. */
   CUlaunchAttributeValue& Attribute(CUlaunchAttributeID id) {
@@ -82,25 +76,9 @@ class LaunchConfig {
     return attributes_[i].value;
   }
 
-  void CheckDivides(const jitload_cu_config& config) const {
-    for (int i = 0; i < 3; ++i) {
-      if (cluster_[i] == 0) {
-        Raise("ValueError", "cluster must be positive, got (%u, %u, %u)", cluster_[0], cluster_[1], cluster_[2]);
-        tvm::ffi::cuda_api::ThrowRaised();
-      }
-      if (config.grid[i] % cluster_[i] != 0) {
-        Raise("ValueError", "grid.%c (%u blocks) is not a multiple of cluster.%c (%u)", "xyz"[i], config.grid[i],
-              "xyz"[i],
-              cluster_[i]);
-        tvm::ffi::cuda_api::ThrowRaised();
-      }
-    }
-  }
-
   CUlaunchConfig config_;
   CUlaunchAttribute attributes_[kMaxAttributes] = {};
   unsigned count_ = 0;
-  uint32_t cluster_[3] = {kUnset, 1, 1};
 };
 
 }  // namespace v1

@@ -75,9 +75,6 @@ JITLOAD_LAUNCHER int EnterDevice(const Driver* driver, int device, jitload_cu_co
 JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library);
 JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* name);
 JITLOAD_LAUNCHER int AllowMaxShared(KernelState* kernel, int64_t static_bytes, int64_t dynamic_bytes);
-/* Load the kernel on the launch's device, allow it large clusters, and check that this cluster is possible. */
-JITLOAD_LAUNCHER int CheckCluster(KernelState* kernel, void** args, const jitload_cu_config* config,
-                                  const uint32_t* cluster);
 
 /* Return the driver's code, and do not set tvm-ffi's error. A failed launch leaves details for RaiseCode. */
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* kernel, void** args, const jitload_cu_config* config);

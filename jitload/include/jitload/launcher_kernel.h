@@ -10,7 +10,6 @@ inline namespace v1 {
 /* A kernel on one device. */
 struct DeviceKernel {
   int64_t shared_limit; /* bytes of dynamic shared memory; -1 before the kernel is loaded on the device */
-  uint32_t checked_launch[7]; /* the cluster, block and shared memory that CheckCluster accepted last */
   bool allows_large_cluster;
 };
 

@@ -150,58 +150,6 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
   return code;
 }
 
-/* ---- checking a cluster before the launch ---------------------------------------------------------------------- */
-
-JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config,
-                                       const uint32_t* cluster,
-                                       int device, int code) {
-  const uint32_t limit = LargestCluster(state, config, cluster);
-  if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
-  return Raise("ValueError",
-               "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u bytes of "
-               "dynamic shared memory in a block: the limit is %u blocks",
-               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(CountBlocks(cluster)),
-               device,
-               config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
-}
-
-/* Allow large clusters, and ask the driver whether this one can be scheduled, unless the last check was the same. */
-JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config,
-                                                 const uint32_t* cluster,
-                                                 int device) {
-  const Driver* driver = state->driver;
-  DeviceKernel* slot = &state->slots[device];
-  const uint32_t launch[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
-                              config->block[1], config->block[2], config->shared_bytes};
-  int code = 0, count = 0;
-  if (config->shared_bytes > __atomic_load_n(&slot->shared_limit, __ATOMIC_ACQUIRE))
-    code = Prepare(state, device, config->shared_bytes);
-  if (code != 0) return RaiseCode("cannot launch", code);
-  if (driver->process != getpid() || !Lock()) return Raise("RuntimeError", "%s: %s", state->name, kForked);
-  const bool is_checked = memcmp(slot->checked_launch, launch, sizeof launch) == 0;
-  Unlock();
-  if (is_checked) return 0;
-  AllowCluster(state, config, device);
-  code = driver->max_active_clusters(&count, state->kernel, config);
-  if (code != 0 || count < 1) return RaiseClusterError(state, config, cluster, device, code);
-  if (Lock()) {
-    memcpy(slot->checked_launch, launch, sizeof launch);
-    Unlock();
-  }
-  return 0;
-}
-
-JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config,
-                                  const uint32_t* cluster) {
-  int device = 0;
-  if (state == nullptr) return 0; /* the launch reports the error */
-  const bool is_entered = state->driver->devices > 1 && EnterLaunchContext(state, args, config->stream, &device);
-  AdoptContext(state->driver);
-  const int failed = CheckClusterOnCurrentDevice(state, config, cluster, device);
-  LeaveLaunchContext(state, is_entered);
-  return failed;
-}
-
 }  // namespace v1
 }  // namespace jitload
 

@@ -17,8 +17,6 @@
 namespace jitload {
 inline namespace v1 {
 
-class LaunchConfig;
-
 /* The bytes in an array, behind a pointer, or in a container with data() and size(). */
 template <class Source>
 Image MakeImage(const Source& source) {
@@ -85,7 +83,6 @@ class CubinKernel {
 
  private:
   friend class CubinModule;
-  friend class ::jitload::LaunchConfig;
   CubinKernel(const ::jitload::Library& library, const char* name) : state_(::jitload::MakeKernel(&library, name)) {
     if (state_ == nullptr) cuda_api::ThrowRaised();
   }
