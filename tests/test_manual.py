@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builds import ROOT
-from support.manual import is_runnable, read_blocks
+from support.manual import read_blocks
 
 DOCS = ROOT / "docs"
 PAGES = sorted({path.stem for path in DOCS.glob("*.md")} - {"README", "index"})
@@ -45,21 +45,6 @@ def test_the_contents_and_the_readme_list_each_page():
 
 
 # ---- the blocks --------------------------------------------------------------------------------------------------
-
-
-def test_blocks_and_what_comments_say_about_them(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- setup\nx = 1\n-->\n```python\nassert x == 1\n```\n- item\n  ```sh\n  true\n  ```\n"
-        "<!-- not run: no -->\n```python\nraise ValueError\n```\n"
-        "<!-- file: a.txt -->\n```toml\na = 1\n```\n```cuda\nint\n```\n"
-    )
-    blocks = list(read_blocks(page))
-    assert [(block.line, block.language) for block in blocks] == [
-        (2, "python"), (5, "python"), (9, "sh"), (13, "python"), (17, "toml")
-    ]  # fmt: skip
-    assert [is_runnable(block) for block in blocks] == [True, True, True, False, True]
-    assert blocks[2].text == "true\n"
 
 
 def test_each_mark_says_something_that_is_known():

@@ -1,13 +1,9 @@
 """The stub driver refuses what the CUDA driver refuses: a lax stub would let every other test pass for nothing."""
 
 import ctypes
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
-from support.driver import SONAME, StubDriver, find_compiler
+from support.driver import StubDriver
 from support.program import CUBIN, Cuda
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE
 
@@ -18,23 +14,6 @@ POINTER = ctypes.c_uint64(1)
 @pytest.fixture
 def cuda(stub_driver: StubDriver) -> Cuda:
     return Cuda(stub_driver)
-
-
-def test_a_loaded_real_driver_is_refused(stub_driver, tmp_path):
-    source, real = tmp_path / "real.c", tmp_path / SONAME
-    source.write_text("int cuInit(unsigned flags) { return (int)flags; }")
-    command = [*find_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{SONAME}", str(source), "-o", str(real)]
-    subprocess.run(command, check=True)
-    program = f"""
-        import ctypes, pathlib
-        from support.driver import StubDriver
-        ctypes.CDLL({str(real)!r})
-        StubDriver(pathlib.Path({str(stub_driver.path)!r}))
-    """
-    command, environment = [sys.executable, "-c", textwrap.dedent(program)], {"PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert "StubError: the stub cannot take the place of the CUDA driver: a real one is loaded" in done.stderr
-    assert str(real) in done.stderr
 
 
 def test_nothing_works_before_cu_init(cuda):
@@ -126,15 +105,13 @@ def test_loading_during_capture_needs_the_relaxed_mode(cuda):
     calls = [
         ("cuLibraryLoadData", ctypes.byref(library), code, None, None, 0, None, None, 0),
         ("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 1000, kernel, 0),
-        ("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, 1000),
         ("cuKernelGetFunction", ctypes.byref(function), kernel),
         ("cuFuncLoad", function),
     ]
     cuda.driver.set_capturing(True)
-    assert [cuda(*call) for call in calls] == [900] * 5
-    assert cuda("cuStreamSynchronize", ctypes.c_void_p(0x50)) == 900
+    assert [cuda(*call) for call in calls] == [900] * 4
     assert cuda("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode)) == 0
-    assert [cuda(*call) for call in calls] == [0] * 5
+    assert [cuda(*call) for call in calls] == [0] * 4
 
 
 def test_a_tensor_map_must_be_aligned(cuda):

@@ -106,13 +106,6 @@ STUB_API CUresult cuDriverGetVersion(int* version) {
   return stub_end(result, "version=%d", stub_config.driver_version);
 }
 
-STUB_API CUresult cuModuleGetLoadingMode(int* mode) {
-  enum { LAZY_LOADING = 2 };
-  CUresult result = stub_begin("cuModuleGetLoadingMode", NEEDS_INIT);
-  if (result == CUDA_SUCCESS) result = give_int(mode, LAZY_LOADING);
-  return stub_end(result, "mode=%d", LAZY_LOADING);
-}
-
 static CUresult find_symbol(const char* name, void** function, int version, int* status) {
   enum { FOUND, NOT_FOUND, VERSION_NOT_SUFFICIENT };
   if (name == NULL || function == NULL || version > stub_config.driver_version) return CUDA_ERROR_INVALID_VALUE;
@@ -259,7 +252,7 @@ STUB_API CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return stub_end(result, "context=%p device=%d", (void*)top, stub_device_of_current());
 }
 
-/* ---- streams and copies ---------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------------------------- */
 
 /* The capture is on every stream but the two default ones. */
 static int is_captured(CUstream stream) { return stub_config.is_capturing && (uintptr_t)stream > 1; }
@@ -283,34 +276,10 @@ STUB_API CUresult cuStreamIsCapturing(CUstream stream, int* status) {
   return stub_end(result, "stream=%p", stream);
 }
 
-STUB_API CUresult cuStreamSynchronize(CUstream stream) {
-  CUresult result = stub_begin("cuStreamSynchronize", NEEDS_CONTEXT);
-  if (result == CUDA_SUCCESS && is_captured(stream)) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  return stub_end(result, "stream=%p", stream);
-}
-
 STUB_API CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   CUresult result = stub_begin("cuStreamGetCtx", NEEDS_CONTEXT);
   const int device = stub_stream_device(stream);
   if (result == CUDA_SUCCESS && context == NULL) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) *context = device >= 0 ? &stub_primary[device] : stub_current();
   return stub_end(result, "stream=%p", stream);
-}
-
-static CUresult copy(void* target, const void* source, size_t size) {
-  if (size != 0 && (target == NULL || source == NULL)) return CUDA_ERROR_INVALID_VALUE;
-  if (size != 0) memmove(target, source, size);
-  return CUDA_SUCCESS;
-}
-
-STUB_API CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t size) {
-  CUresult result = stub_begin("cuMemcpyHtoD", NEEDS_CONTEXT | IS_UNSAFE_IN_CAPTURE);
-  if (result == CUDA_SUCCESS) result = copy((void*)(uintptr_t)target, source, size);
-  return stub_end(result, "target=%#llx size=%zu", (unsigned long long)target, size);
-}
-
-STUB_API CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t size) {
-  CUresult result = stub_begin("cuMemcpyDtoH", NEEDS_CONTEXT | IS_UNSAFE_IN_CAPTURE);
-  if (result == CUDA_SUCCESS) result = copy(target, (const void*)(uintptr_t)source, size);
-  return stub_end(result, "source=%#llx size=%zu", (unsigned long long)source, size);
 }

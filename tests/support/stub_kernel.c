@@ -8,15 +8,10 @@
 enum {
   FUNCTION_MAX_THREADS = 0,
   FUNCTION_STATIC_SHARED = 1,
-  FUNCTION_CONSTANT = 2,
   FUNCTION_LOCAL = 3,
   FUNCTION_REGISTERS = 4,
-  FUNCTION_PTX_VERSION = 5,
-  FUNCTION_BINARY_VERSION = 6,
-  FUNCTION_CACHE_MODE = 7,
   FUNCTION_MAX_DYNAMIC_SHARED = 8,
   FUNCTION_CARVEOUT = 9,
-  FUNCTION_CLUSTER_MUST_BE_SET = 10,
   FUNCTION_CLUSTER_WIDTH = 11,
   FUNCTION_CLUSTER_DEPTH = 13,
   FUNCTION_NON_PORTABLE_CLUSTER = 14,
@@ -145,20 +140,14 @@ STUB_API CUresult cuFuncLoad(CUfunction function) {
 
 static CUresult get_attribute(const stub_function* function, int attribute, int* value) {
   const struct stub_kernel* kernel = function->kernel;
-  const int must_be_set = kernel->cluster[0] != 0;
   if (value == NULL) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case FUNCTION_MAX_THREADS: *value = kernel->max_threads; break;
     case FUNCTION_STATIC_SHARED: *value = kernel->static_shared; break;
     case FUNCTION_LOCAL: *value = kernel->local_bytes; break;
     case FUNCTION_REGISTERS: *value = kernel->registers; break;
-    case FUNCTION_PTX_VERSION:
-    case FUNCTION_BINARY_VERSION: *value = kernel->library->capability; break;
-    case FUNCTION_CONSTANT:
-    case FUNCTION_CACHE_MODE: *value = 0; break;
     case FUNCTION_MAX_DYNAMIC_SHARED: *value = function->max_dynamic_shared; break;
     case FUNCTION_CARVEOUT: *value = function->carveout; break;
-    case FUNCTION_CLUSTER_MUST_BE_SET: *value = must_be_set; break;
     case FUNCTION_NON_PORTABLE_CLUSTER: *value = function->allows_non_portable_cluster; break;
     default:
       if (attribute < FUNCTION_CLUSTER_WIDTH || attribute > FUNCTION_CLUSTER_DEPTH) return CUDA_ERROR_INVALID_VALUE;
@@ -199,23 +188,6 @@ STUB_API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel
   if (result == CUDA_SUCCESS) result = stub_get_function(kernel, device, &found);
   if (result == CUDA_SUCCESS) result = set_attribute(found, attribute, value);
   return stub_end(result, "kernel=%s attribute=%d value=%d device=%d", name_of(found), attribute, value, device);
-}
-
-STUB_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-  CUresult result = stub_begin("cuFuncGetAttribute", NEEDS_CONTEXT);
-  stub_function* found = NULL;
-  if (result == CUDA_SUCCESS) result = stub_get_function(function, stub_device_of_current(), &found);
-  if (result == CUDA_SUCCESS) result = get_attribute(found, attribute, value);
-  return stub_end(result, "kernel=%s attribute=%d device=%d", name_of(found), attribute, stub_device_of_current());
-}
-
-STUB_API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
-  CUresult result = stub_begin("cuFuncSetAttribute", NEEDS_CONTEXT | IS_UNSAFE_IN_CAPTURE);
-  stub_function* found = NULL;
-  if (result == CUDA_SUCCESS) result = stub_get_function(function, stub_device_of_current(), &found);
-  if (result == CUDA_SUCCESS) result = set_attribute(found, attribute, value);
-  return stub_end(result, "kernel=%s attribute=%d value=%d device=%d", name_of(found), attribute, value,
-                  stub_device_of_current());
 }
 
 STUB_API CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* size) {

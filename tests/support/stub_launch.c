@@ -70,16 +70,6 @@ static uint64_t blocks_per_device(const stub_function* function, const CUlaunchC
          (uint64_t)stub_config.attributes[function->device][DEVICE_MULTIPROCESSORS];
 }
 
-STUB_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, CUfunction function, int threads,
-                                                              size_t dynamic_shared) {
-  CUresult result = stub_begin("cuOccupancyMaxActiveBlocksPerMultiprocessor", NEEDS_CONTEXT);
-  stub_function* found = NULL;
-  if (result == CUDA_SUCCESS && (count == NULL || threads < 1)) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) result = stub_get_function(function, stub_device_of_current(), &found);
-  if (result == CUDA_SUCCESS) *count = blocks_per_multiprocessor(found, (uint64_t)threads, dynamic_shared);
-  return stub_end(result, "threads=%d shared_bytes=%zu", threads, dynamic_shared);
-}
-
 static CUresult check_cluster(const stub_function* function, const uint32_t* cluster) {
   const uint64_t most = function->allows_non_portable_cluster ? LARGEST_CLUSTER : PORTABLE_CLUSTER;
   if (stub_config.attributes[function->device][DEVICE_CLUSTER_LAUNCH] == 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;

@@ -15,9 +15,7 @@
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000)                                   \
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)                                         \
   X(cuDriverGetVersion, cuDriverGetVersion, 2020)                                                     \
-  X(cuFuncGetAttribute, cuFuncGetAttribute, 2020)                                                     \
   X(cuFuncLoad, cuFuncLoad, 12040)                                                                    \
-  X(cuFuncSetAttribute, cuFuncSetAttribute, 9000)                                                     \
   X(cuGetErrorName, cuGetErrorName, 6000)                                                             \
   X(cuGetErrorString, cuGetErrorString, 6000)                                                         \
   X(cuGetExportTable, cuGetExportTable, 3000)                                                         \
@@ -38,14 +36,9 @@
   X(cuLibraryUnload, cuLibraryUnload, 12000)                                                          \
   X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                          \
   X(cuMemFreeAsync, cuMemFreeAsync, 11020)                                                            \
-  X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                                                              \
-  X(cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020)                                                              \
-  X(cuModuleGetLoadingMode, cuModuleGetLoadingMode, 11070)                                            \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050)   \
   X(cuOccupancyMaxActiveClusters, cuOccupancyMaxActiveClusters, 11070)                                \
   X(cuStreamGetCtx, cuStreamGetCtx, 9020)                                                             \
   X(cuStreamIsCapturing, cuStreamIsCapturing, 10000)                                                  \
-  X(cuStreamSynchronize, cuStreamSynchronize, 2000)                                                   \
   X(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled, 12000)                                            \
   X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000)                                          \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)

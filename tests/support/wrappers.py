@@ -1,9 +1,7 @@
 """Hand-written wrappers of `tests/launcher/`, compiled as a build of a user's own would do it."""
 
 import importlib.util
-import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +12,8 @@ import pytest
 
 from jitload.building import runtime
 from jitload.building.ninja import COMPILE_FLAGS
+from jitload.settings import read_settings
+from jitload.toolchain.host import find_compiler
 
 SOURCES = Path(__file__).parent.parent / "launcher"
 INCLUDE = Path(__file__).parent.parent.parent / "jitload" / "include"
@@ -97,7 +97,7 @@ def include_flags(*, has_cuda: bool) -> list[str]:
 
 def run_compiler(arguments: Sequence[str], directory: Path) -> None:
     """Run the C++ compiler, and fail with its words."""
-    command = [*find_compiler(), *arguments]
+    command = [*find_compiler(read_settings()).command, *arguments]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{done.stderr}\nCommand: {shlex.join(command)}")
@@ -108,13 +108,6 @@ def compile_strictly(directory: Path, flags: Sequence[str], output: Path) -> Non
     own_flags = [flag for flag in COMPILE_FLAGS if flag != "-w"]
     strict = ["-Wall", "-Wextra", "-Werror", *own_flags, *runtime.include_flags(), *flags]
     run_compiler([*strict, "-c", "wrapper.cc", "-o", str(output)], directory)
-
-
-def find_compiler() -> list[str]:
-    """Return the command of the C++ compiler: `CXX`, or the first there is."""
-    if chosen := os.environ.get("CXX"):
-        return shlex.split(chosen)
-    return [next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "c++")]
 
 
 def load(library: Path) -> Any:
