@@ -52,15 +52,6 @@ def neighbours(how: How, axis: int) -> list[int]:
     return results
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 4, 1), (1, 1, 8), (2, 2, 2), (3, 1, 2)])
-def test_a_cluster_reads_its_neighbours_shared_memory(way, cluster, axis):
-    how = How(grid=(6, 4, 8), cluster=cluster)
-    out = ints(6 * 4 * 8)
-    launch(way, "ask_neighbour", out, axis, how)
-    assert out.tolist() == neighbours(how, axis)
-
-
 @pytest.mark.parametrize("cluster", [(16, 1, 1), (4, 4, 1), (1, 2, 8)])
 def test_a_cluster_over_the_portable_size(way, cluster):
     how = How(grid=(32, 4, 8), cluster=cluster, policy=1)
@@ -68,12 +59,6 @@ def test_a_cluster_over_the_portable_size(way, cluster):
     for axis in (0, 1, 2):
         launch(way, "ask_neighbour", out.fill_(-1), axis, how)
         assert out.tolist() == neighbours(how, axis)
-
-
-def test_a_large_cluster_that_the_kernel_declares():
-    out = ints(32)
-    launch("plain", "declared_cluster", out, 0, How(grid=(32, 1, 1)))
-    assert set(out.tolist()) == {16}
 
 
 def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way):
@@ -98,29 +83,6 @@ def test_a_captured_launch_has_the_attributes(way):
     assert node_attribute(graph, 8)[0] == -2  # …_PRIORITY
     graph.replay()
     assert out.tolist() == neighbours(how, 1)
-
-
-# ---- dependent launches --------------------------------------------------------------------------------------------
-
-FIRST_NS = 20_000_000  # how long the first kernel takes: much longer than two launches from a busy processor
-
-
-def stamp(way: str, *, pdl: bool) -> list[int]:
-    """Return when the first of a pair ended, when the second began, when it had waited, and what it saw."""
-    times = torch.zeros(4, dtype=torch.int64, device="cuda")
-    for nanoseconds in (1000, FIRST_NS):  # the first round loads both kernels
-        torch.cuda.synchronize()
-        launch(way, "begin_early", times, nanoseconds, How())
-        launch(way, "follow", times, 0, How(pdl=pdl))
-    seen: list[int] = times.tolist()
-    return seen
-
-
-@pytest.mark.parametrize("pdl", [True, False])
-def test_a_pair_overlaps_if_it_is_dependent(way, pdl):
-    first_ended, second_began, had_waited, seen = stamp(way, pdl=pdl)
-    assert (second_began < first_ended - FIRST_NS // 2) is pdl
-    assert had_waited >= first_ended == seen
 
 
 # ---- cooperative launches ------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, re
 
 FLAGS = {
     "bare": (),  # no header of CUDA's
-    "runtime": (),
     "driver": ("-DTVM_FFI_CUBIN_LAUNCHER_USE_DRIVER_API=1",),
 }
 

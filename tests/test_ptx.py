@@ -22,9 +22,6 @@ def no_nvjitlink(monkeypatch):
     monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: ())
 
 
-# ---- what is recognised ------------------------------------------------------------------------------------------
-
-
 def test_source_text_that_speaks_of_a_version_stays_source():
     assert (
         jitload.compile_cubin("// .version 8.0\n" + ADD, arch="sm_80").kernels[0].parameters[0].type == "const float*"
@@ -83,39 +80,37 @@ def test_bad_ptx_is_told_in_the_linkers_words_with_its_line(ptx):
     assert f"ptxas application ptx input, line {line}; error" in error.log
 
 
-def test_ptx_that_is_newer_than_the_linker(ptx):
-    newer = ptx.replace(ptx[ptx.index(".version") :].split("\n")[0], ".version 99.9")
-    said = refused(CompileError, newer)
-    assert "Unsupported .version 99.9" in said
-    assert said.endswith("or generate the PTX with an older compiler.")
-    assert "This PTX is newer than the linker. Install a newer linker (pip install -U nvidia-nvjitlink)" in said
-
-
-def test_an_architecture_below_the_target(ptx):
-    assert refused(CompileError, ptx, arch="sm_75").endswith(
-        "This PTX is for sm_80 and newer, and not for sm_75. Compile it for arch='sm_80', or generate it for another "
-        ".target."
-    )
+NEWER = "This PTX is newer than the linker. Install a newer linker (pip install -U nvidia-nvjitlink)"
+OPTIONS = "takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' and '-lineinfo'."
 
 
 @pytest.mark.parametrize(
-    ("target", "arch", "says"),
+    ("line", "arch", "options", "says"),
     [
-        ("sm_90a", "sm_90", "This PTX is for sm_90a alone, and not for sm_90. Compile it for arch='sm_90a', or"),
-        ("sm_90a", "sm_100a", "This PTX is for sm_90a alone, and not for sm_100a."),
-        ("sm_100f", "sm_120", "This PTX is for sm_100f and newer architectures of its family, and not for sm_120."),
-        ("sm_80", "sm_50", "nvJitLink does not know sm_50 (for 'k.ptx'):\n"),
+        (".version 99.9", "sm_90", {}, NEWER),
+        (
+            ".target sm_80",
+            "sm_75",
+            {},
+            "This PTX is for sm_80 and newer, and not for sm_75. Compile it for arch='",
+        ),
+        (
+            ".target sm_90a",
+            "sm_90",
+            {},
+            "This PTX is for sm_90a alone, and not for sm_90. Compile it for arch=",
+        ),
+        (".target sm_90a", "sm_100a", {}, "This PTX is for sm_90a alone, and not for sm_100a."),
+        (".target sm_100f", "sm_120", {}, "This PTX is for sm_100f and newer architectures of its family, and not for"),
+        (".target sm_80", "sm_50", {}, "nvJitLink does not know sm_50 (for 'k.ptx'):\n"),
+        (".target sm_80", "sm_90", {"extra_cuda_cflags": ["--use_fast_math"]}, OPTIONS),
     ],
 )
-def test_ptx_for_other_architectures(ptx, target, arch, says):
+def test_what_the_linker_refuses_has_advice(ptx, line, arch, options, says):
+    directive = line.split()[0]
+    changed = ptx.replace(ptx[ptx.index(directive) :].split("\n")[0], line)
     error = ToolchainError if arch == "sm_50" else CompileError
-    assert says in refused(error, ptx.replace(".target sm_80", f".target {target}"), arch=arch)
-
-
-def test_options_that_only_source_takes(ptx):
-    said = refused(CompileError, ptx, extra_cuda_cflags=["--use_fast_math"])
-    assert "unrecognized option: --use_fast_math\n" in said
-    assert said.endswith("takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' and '-lineinfo'.")
+    assert says in refused(error, changed, arch=arch, **options)
 
 
 def test_other_sources_and_several_architectures_are_refused(ptx, cubin):

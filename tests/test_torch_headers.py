@@ -239,16 +239,10 @@ def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
     assert fallbacks == [f"missing: {name}"]
 
 
-def test_conditions_of_cudas_headers_keep_sources_from_torchs_build(fallbacks: list[str], tmp_path: Path):
-    (tmp_path / "cuda_runtime.h").write_text("#ifdef _GLIBCXX_MATH_H\n#endif\n")
-    source = "#include <torch/extension.h>\n#include <cuda_runtime.h>\nint64_t f() { return 1; }"
-    paths = [str(tmp_path)]  # as CUDA_HOME's directory of headers in public sources
-    module = cpp_extension.load_inline("conditions_of_cuda", source, functions=["f"], extra_include_paths=paths)
-    assert (fallbacks, module.f()) == ([], 1)
-
-
-def test_other_conditions_keep_sources_from_torchs_build(fallbacks: list[str]):
+def test_other_conditions_keep_sources_from_torchs_build(fallbacks: list[str], tmp_path: Path):
+    (tmp_path / "cuda_runtime.h").write_text("#ifdef _GLIBCXX_MATH_H\n#endif\n")  # as CUDA_HOME's headers have it
     source = """
+#include <cuda_runtime.h>
 #ifndef MY_HEADER_H
 #define MY_HEADER_H
 #if defined(__CUDACC__) || defined(__CUDA_ARCH__) || defined(USE_ROCM) || defined(__HIP_PLATFORM_AMD__) || _WIN32
@@ -265,7 +259,8 @@ int64_t f() { return M_PI * 100; }
 #endif
 #endif
 """
-    module = cpp_extension.load_inline("own_conditions", source, functions=["f"])
+    paths = [str(tmp_path)]
+    module = cpp_extension.load_inline("own_conditions", source, functions=["f"], extra_include_paths=paths)
     assert (fallbacks, module.f()) == ([], 314)
 
 

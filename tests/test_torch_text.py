@@ -334,15 +334,6 @@ def test_what_is_torchs_alone_is_named(
     assert arguments.items() <= torchs_own[0].items()
 
 
-def test_an_older_torch_gets_the_keywords_that_it_has(monkeypatch: pytest.MonkeyPatch):
-    import torch.utils.cpp_extension as original
-
-    monkeypatch.setattr(
-        original, "load_inline", lambda name, cpp_sources, functions=None: (name, cpp_sources, functions)
-    )
-    assert cpp_extension.load_inline("lacking", LACKING, functions=["g"]) == ("lacking", LACKING, ["g"])
-
-
 def test_the_error_of_torchs_build_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
     import torch.utils.cpp_extension as original
 
@@ -385,21 +376,6 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
         (package / "__init__.py").touch()
     search = os.pathsep.join([str(tmp_path), str(Path(jitload.__file__).parents[1])])
     return {**os.environ, "PYTHONPATH": search}
-
-
-def test_install_before_the_import_of_torch_survives_a_search_for_the_module(tmp_path: Path):
-    code = (
-        "import importlib.util\nfrom jitload import cpp_extension\n"
-        "block = cpp_extension.install()\nblock.__enter__()\n"
-        "assert importlib.util.find_spec('torch.utils.cpp_extension') is not None\n"
-        "from torch.utils.cpp_extension import CUDAExtension, load\n"
-        "print(load.__module__, CUDAExtension.__module__)\n"
-        "block.__exit__(None, None, None)\n"
-        "from torch.utils.cpp_extension import load\nprint(load.__module__)\n"
-    )
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, env=without_torch(tmp_path), capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["jitload.cpp_extension", *["torch.utils.cpp_extension"] * 2]
 
 
 def test_a_program_runs_unchanged(tmp_path: Path):
