@@ -70,7 +70,7 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
         jitload.JitLoadError,
-        "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
+        "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second)",
     ),
     (
         {"embed_cubin": {"first": CUBIN}, "cuda_sources": ADD},
@@ -80,7 +80,7 @@ INVALID = [
     (
         {"cuda_sources": ADD, "cpp_sources": ADD_CPP, "functions": "add", "arch": ARCH},
         jitload.JitLoadError,
-        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n    C++ that is passed with kernels must",
+        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m)\n    C++ that is passed with kernels must",
     ),
     (
         {"cuda_sources": ADD, "embed_cubin": {"c": CUBIN}, "kind": "device", "arch": ARCH},
@@ -100,6 +100,12 @@ INVALID = [
 def test_errors_are_raised_before_the_compiler_runs(options, error, words, monkeypatch):
     monkeypatch.setattr("jitload.host_cpp.library.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
     assert error_message(error, **{"cuda_sources": EMBED, **options}).startswith(words)
+
+
+def test_a_cubin_that_is_missing_is_named():
+    with pytest.raises(CompileError) as caught:
+        build(cuda_sources=EMBED)
+    assert caught.value.hint == "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}."
 
 
 def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):

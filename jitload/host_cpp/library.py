@@ -25,7 +25,7 @@ from jitload.cuda.messages import type_hint
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
-from jitload.host_cpp.embedding import check_cubins, check_embeds
+from jitload.host_cpp.embedding import check_cubins, check_embeds, missing_cubin_hint
 from jitload.host_cpp.functions import (
     check_has_exports,
     choose_host_exports,
@@ -153,7 +153,7 @@ def _hint(log: str, build: HostBuild) -> str:
     if "requires separate compilation mode" in log:
         return "Kernels that launch kernels need extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
     library = library_hint(log, build.cuda.major if build.cuda else 13)
-    return library or type_hint(log) or export_hint(log, build.exports, build.request)
+    return library or type_hint(log) or missing_cubin_hint(log) or export_hint(log, build.exports, build.request)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------
