@@ -75,7 +75,7 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN}, "cuda_sources": ADD},
         jitload.JitLoadError,
-        "module 'm': cuda_sources contains only kernels, but embed_cubin= says that it is C++. To compile the",
+        "embed_cubin['first']: the C++ has no TVM_FFI_EMBED_CUBIN(first)",
     ),
     (
         {"cuda_sources": ADD, "cpp_sources": ADD_CPP, "functions": "add", "arch": ARCH},

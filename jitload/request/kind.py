@@ -75,7 +75,7 @@ def find_kind(call: Call) -> SourceKind:
     The call's `kind=` takes precedence over the text.
 
     Raises:
-        JitLoadError: `kind=` is unknown, or `embed_cubin=` is passed for a text that contains only kernels.
+        JitLoadError: `kind=` is unknown.
     """
     sources, options = call.sources, call.options.cuda
     texts = tuple(text for _, text in sources.cuda)
@@ -92,8 +92,6 @@ def find_kind(call: Call) -> SourceKind:
         kind = "host" if kind == "host" else "mixed"
     if kind == "host" and _headers_need_nvcc(call, texts):
         return "mixed"
-    if kind == "host":
-        _check_is_no_kernel_source(call, texts)
     return kind
 
 
@@ -189,21 +187,6 @@ def names_kernel(name: str, texts: tuple[str, ...]) -> bool:
 def unqualified(name: str) -> str:
     """Return the last part of a function's name, without template arguments and parameter types."""
     return re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
-
-
-def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
-    """Raise JitLoadError if `embed_cubin=` is passed for a text that contains only kernels."""
-    if not call.sources.cubins or not any("__global__" in text for text in texts):
-        return
-
-    from jitload.cpptext.source_kind import classify
-
-    if classify(texts, has_embed_cubin=False, options=call.options.cuda) == "device":
-        advice = f"launch them with TVM_FFI_EMBED_CUBIN({call.name})" if call.sources.host else "leave embed_cubin= out"
-        raise JitLoadError(
-            f"module {call.name!r}: cuda_sources contains only kernels, but embed_cubin= says that it is C++. "
-            f"To compile the kernels, pass kind='device' and {advice}; kind='host' passes them to the C++ compiler."
-        )
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
