@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DIVISION_BY_ZERO, OVERFLOW, AXIS = range(3)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -33,52 +30,21 @@ class Arguments:
     k: int
 
 
-class Python:
-    """Evaluates an expression with Python; notes what does not fit 64 bits, and goes on with 0 as the C++ does."""
-
-    def __init__(self, arguments: Arguments) -> None:
-        self.failures: list[tuple[int, int, int]] = []
-        names = {name: self.number(getattr(arguments, name)) for name in ("n", "in_", "k")}
-        self.scope = {
-            **names,
-            "x": TensorView(self, arguments.x),
-            "y": TensorView(self, arguments.y),
-            "min": min,
-            "max": max,
-            "ceil_div": self.ceil_div,
-            "next_power_of_2": self.next_power_of_2,
-            "number": self.number,
-        }
-
-    def evaluate(self, text: str) -> int:
-        tree = ast.fix_missing_locations(Leaves().visit(ast.parse(text, mode="eval")))
-        value: Int = eval(compile(tree, "expression", "eval"), {"__builtins__": {}}, self.scope)
-        return value.value
-
-    def number(self, value: int) -> Int:
-        return Int(self, int(value))
-
-    def fit(self, value: int, left: int, right: int) -> Int:
-        return self.number(value) if INT64_MIN <= value <= INT64_MAX else self.fail(OVERFLOW, left, right)
-
-    def fail(self, *failure: int) -> Int:
-        self.failures.append((failure[0], failure[1], failure[2]))
-        return self.number(0)
-
-    def ceil_div(self, a: Int, b: Int) -> Int:
-        if b.value == 0:
-            return self.fail(DIVISION_BY_ZERO, a.value, b.value)
-        return self.fit(-(-a.value // b.value), a.value, b.value)
-
-    def next_power_of_2(self, n: Int) -> Int:
-        power = 0 if n.value <= 0 else 1
-        while power < n.value:
-            power *= 2
-        return self.fit(power, n.value, 0)
+class EvaluationError(Exception):
+    """An operation without a value: its kind and its operands."""
 
 
-class Leaves(ast.NodeTransformer):
-    """Makes an `Int` of every literal, and of what `not` gives."""
+def evaluate(text: str, arguments: Arguments) -> int:
+    """Return the value of an expression, or raise `EvaluationError` for the first operation without one."""
+    tree = ast.fix_missing_locations(_Literals().visit(ast.parse(text, mode="eval")))
+    scope = {name: _Int(getattr(arguments, name)) for name in ("n", "in_", "k")}
+    scope |= {name: _View(getattr(arguments, name)) for name in ("x", "y")}
+    scope |= {"min": min, "max": max, "ceil_div": _ceil_div, "next_power_of_2": _next_power_of_2, "number": _Int}
+    return int(eval(compile(tree, "expression", "eval"), {"__builtins__": {}}, scope))
+
+
+class _Literals(ast.NodeTransformer):
+    """Makes an `_Int` of every literal, and of what `not` gives."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return ast.Call(ast.Name("number", ast.Load()), [node], [])
@@ -88,73 +54,70 @@ class Leaves(ast.NodeTransformer):
         return ast.Call(ast.Name("number", ast.Load()), [node], []) if isinstance(node.op, ast.Not) else node
 
 
-class Int:
-    __hash__ = None  # type: ignore[assignment]  # equality gives a number
+class _Int(int):
+    def __neg__(self) -> _Int:
+        return _Int(0) - self
 
-    def __init__(self, python: Python, value: int) -> None:
-        self.python = python
-        self.value = value
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __neg__(self) -> Int:
-        return self.python.number(0) - self
-
-    def __pos__(self) -> Int:
+    def __pos__(self) -> _Int:
         return self
 
 
 def _define(name: str) -> None:
-    """Give `Int` an operator, such as `add`."""
+    """Give `_Int` an operator, such as `add`."""
     operation = getattr(operator, name)
 
-    def calculate(left: Int, right: Int) -> Int:
-        a, b = left.value, right.value
+    def calculate(left: int, right: int) -> _Int:
+        a, b = int(left), int(right)
         if name in ("floordiv", "mod") and b == 0:
-            return left.python.fail(DIVISION_BY_ZERO, a, b)
-        return left.python.fit(operation(a, b), a, b)
+            raise EvaluationError(DIVISION_BY_ZERO, a, b)
+        return _fit(operation(a, b), a, b)
 
-    setattr(Int, f"__{name}__", calculate)
+    setattr(_Int, f"__{name}__", calculate)
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"):
     _define(_name)
 
 
-class TensorView:
-    def __init__(self, python: Python, tensor: Tensor) -> None:
-        self.python = python
-        self.tensor = tensor
+def _fit(value: int, left: int, right: int) -> _Int:
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise EvaluationError(OVERFLOW, left, right)
+    return _Int(value)
+
+
+def _ceil_div(a: int, b: int) -> _Int:
+    if b == 0:
+        raise EvaluationError(DIVISION_BY_ZERO, int(a), int(b))
+    return _fit(-(-int(a) // int(b)), int(a), int(b))
+
+
+def _next_power_of_2(n: int) -> _Int:
+    return _fit(1 << (int(n) - 1).bit_length() if n > 0 else 0, int(n), 0)
+
+
+class _View:
+    def __init__(self, tensor: Tensor) -> None:
+        self.extents = tuple(map(_Int, tensor.extents))
+        self.steps = tensor.steps
         self.shape = self
-        self.ndim = python.number(len(tensor.extents))
+        self.ndim = _Int(len(self.extents))
 
-    def __getitem__(self, axis: Int) -> Int:
-        return self.at(self.tensor.extents, axis)
+    def __getitem__(self, axis: int) -> _Int:
+        if not -len(self.extents) <= axis < len(self.extents):
+            raise EvaluationError(AXIS, int(axis), len(self.extents))
+        return self.extents[axis]
 
-    def at(self, numbers: Sequence[int], axis: Int) -> Int:
-        if not -len(numbers) <= axis.value < len(numbers):
-            return self.python.fail(AXIS, axis.value, len(numbers))
-        return self.python.number(numbers[axis.value])
+    size = __getitem__
 
-    def size(self, axis: Int) -> Int:
-        return self.at(self.tensor.extents, axis)
-
-    def dim(self) -> Int:
+    def dim(self) -> _Int:
         return self.ndim
 
-    def product(self, extents: Sequence[int]) -> Int:
-        product = self.python.number(1)
-        for extent in extents:
-            product = product * self.python.number(extent)
-        return product
+    def numel(self) -> _Int:
+        return _Int(0) if 0 in self.extents else math.prod(self.extents, start=_Int(1))
 
-    def numel(self) -> Int:
-        return self.python.number(0) if 0 in self.tensor.extents else self.product(self.tensor.extents)
-
-    def stride(self, axis: Int) -> Int:
-        extents = self.tensor.extents
-        if self.tensor.steps is not None or not -len(extents) <= axis.value < len(extents):
-            return self.at(self.tensor.steps or extents, axis)
-        behind = extents[axis.value % len(extents) + 1 :]
-        return self.product([max(extent, 1) for extent in reversed(behind)])
+    def stride(self, axis: int) -> _Int:
+        _ = self[axis]
+        if self.steps is not None:
+            return _Int(self.steps[axis])
+        behind = self.extents[int(axis) % len(self.extents) + 1 :]
+        return math.prod((max(extent, 1) for extent in reversed(behind)), start=_Int(1))
