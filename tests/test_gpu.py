@@ -56,19 +56,6 @@ def test_a_strided_tensor_where_the_launch_allows_it(mod):
     torch.testing.assert_close(y, x.t().contiguous())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_layer_norm(dtype):
-    functions = load("layer_norm")
-    function = functions.half_norm if dtype == torch.float16 else functions.bfloat16_norm
-    x = torch.randn(37, 1000, device="cuda").mul_(3).add_(1).to(dtype)
-    weight, bias = torch.randn(1000, device="cuda").to(dtype), torch.randn(1000, device="cuda").to(dtype)
-    y = torch.empty_like(x)
-    function(x, weight, bias, y, 1e-5)
-    expected = torch.nn.functional.layer_norm(x.float(), (1000,), weight.float(), bias.float(), 1e-5)
-    tolerance = 2e-3 if dtype == torch.float16 else 2e-2
-    torch.testing.assert_close(y.float(), expected, rtol=tolerance, atol=tolerance)
-
-
 # ---- libraries in other processes ----------------------------------------------------------------------------------
 
 CHECK = """
@@ -119,12 +106,8 @@ def native_arch() -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-def test_native_is_this_gpu_with_its_suffix(hopper):
-    out = torch.empty(128 * 4, device="cuda")
-    mod = load("wgmma")
-    assert "(sm_90a)" in repr(mod)
-    mod.product(0.5, 3.0, out)
-    assert values(out) == [16 * 0.5 * 3]
+def test_native_is_this_gpu_with_its_suffix(mod):
+    assert f"({native_arch()})" in repr(mod)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("archs", 9001), ("plain_archs", 900)])

@@ -73,37 +73,6 @@ VECTOR_FUNCTIONS = {
     "narrow": Launch(**ROWS),
 }
 
-LAYER_NORM = r"""
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-template <class T>
-__global__ void layer_norm(const T* x, const T* weight, const T* bias, T* y, int columns, float epsilon) {
-    __shared__ float sums[32];
-    auto total = [&](float value) {
-        for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-        __syncthreads();
-        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-        __syncthreads();
-        value = 0;
-        for (int warp = 0; warp < blockDim.x / 32; ++warp) value += sums[warp];
-        return value;
-    };
-    const T* row = x + (size_t)blockIdx.x * columns;
-    float sum = 0, squares = 0;
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) sum += float(row[i]);
-    const float mean = total(sum) / columns;
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) squares += (float(row[i]) - mean) * (float(row[i]) - mean);
-    const float scale = rsqrtf(total(squares) / columns + epsilon);
-    T* out = y + (size_t)blockIdx.x * columns;
-    for (int i = threadIdx.x; i < columns; i += blockDim.x)
-        out[i] = T((float(row[i]) - mean) * scale * float(weight[i]) + float(bias[i]));
-}
-"""
-NORM: dict[str, Any] = {"grid": "x.shape[0]", "block": 256, "args": {"columns": "x.shape[1]"}}
-LAYER_NORM_FUNCTIONS = {
-    "half_norm": Launch(kernel="layer_norm<__half>", **NORM),
-    "bfloat16_norm": Launch(kernel="layer_norm<__nv_bfloat16>", **NORM),
-}
 
 # ---- kinds of parameters -------------------------------------------------------------------------------------------
 
@@ -265,7 +234,6 @@ extern "C" __global__ void which(int* out) {
 
 PROGRAMS = {
     "vector": Program(source=VECTOR, functions=VECTOR_FUNCTIONS),
-    "layer_norm": Program(source=LAYER_NORM, functions=LAYER_NORM_FUNCTIONS),
     "elementwise": Program(source=ELEMENTWISE, functions=ELEMENTWISE_FUNCTIONS),
     "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
     "streams": Program(source=STREAMS, functions={"look": Launch(**ONE)}),
@@ -279,7 +247,6 @@ PROGRAMS = {
     "archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90", "sm_90a")),
     "plain_archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90")),
     "shared": Program(source=hopper.SHARED, functions=hopper.SHARED_FUNCTIONS),
-    "wgmma": Program(source=hopper.WGMMA, functions=hopper.WGMMA_FUNCTIONS),
     "tensor_map": Program(source=hopper.TENSOR_MAP, functions=hopper.TENSOR_MAP_FUNCTIONS),
 }
 

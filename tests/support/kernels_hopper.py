@@ -1,4 +1,4 @@
-"""Device code that uses what came with Hopper: clusters, dependent launches, wgmma, tensor maps."""
+"""Kernels with more shared memory than the default limit, and kernels that read through tensor maps."""
 
 from string import Template
 
@@ -14,34 +14,6 @@ extern "C" __global__ void reverse(const float* x, float* y, int n) {
 """
 SHARED_FUNCTIONS = {"reverse": Launch(grid=1, block=1024, shared_bytes="4 * n", args={"n": "x.numel()"})}
 
-
-# One m64n8k16 product of two constant matrices: their layout in shared memory does not matter then.
-WGMMA = r"""
-#include <cuda_fp16.h>
-extern "C" __global__ void __launch_bounds__(128) product(float a, float b, float* out) {
-    __shared__ alignas(1024) __half left[64 * 16];
-    __shared__ alignas(1024) __half right[16 * 8];
-    for (int i = threadIdx.x; i < 64 * 16; i += 128) left[i] = __float2half(a);
-    for (int i = threadIdx.x; i < 16 * 8; i += 128) right[i] = __float2half(b);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    auto describe = [](const void* tile) {
-        unsigned long long address = __cvta_generic_to_shared(tile);
-        return ((address & 0x3FFFF) >> 4) | (8ull << 16) | (16ull << 32);  // 128 and 256 bytes between core matrices
-    };
-    float d[4] = {0, 0, 0, 0};
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;\n}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "l"(describe(left)), "l"(describe(right)));
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
-}
-"""
-WGMMA_FUNCTIONS = {"product": Launch(grid=1, block=128)}
 
 _TILED = """
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
