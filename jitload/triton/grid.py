@@ -131,7 +131,7 @@ def _known_value(name: str, value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if value is min or value is max:
-        return functools.partial(_call, name)
+        return functools.partial(_call, value.__name__)
     if value is int:
         return lambda number: _Operand(_text(number))
     if value is math.ceil:
