@@ -12,14 +12,14 @@ from support.ptx import SOURCE, compile_to
 import jitload
 from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
-from jitload.toolchain.cuda import find_nvjitlink
+from jitload.toolchain.cuda import CudaToolchain, find_nvjitlink
 
 pytest_plugins = ["support.ptx_fixtures"]
 
 
 @pytest.fixture
 def no_nvjitlink(monkeypatch):
-    monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: ())
+    monkeypatch.setattr("jitload.kernels.ptx.find_nvjitlink", lambda _: None)
 
 
 def test_source_text_that_speaks_of_a_version_stays_source():
@@ -176,11 +176,9 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
     assert refused(ToolchainError, ptx).endswith(" Install it with: pip install nvidia-nvjitlink-cu12")
 
 
-def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
-    libraries = [Path("/a/libnvJitLink.so.13"), Path("/b/libnvJitLink.so.12"), Path("/c/libnvJitLink.so.12")]
-    monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: tuple(libraries))
-    for driver, index in ((None, 0), ((13, 0), 0), ((12, 8), 1), ((11, 8), None)):
-        monkeypatch.setattr("jitload.toolchain.cuda.driver_version", lambda driver=driver: driver)
-        assert find_nvjitlink(read_settings()) == (None if index is None else libraries[index])
-    monkeypatch.setenv("JITLOAD_NVRTC", "12")
-    assert find_nvjitlink(read_settings()) == libraries[1]
+def test_nvjitlink_has_the_major_version_of_nvrtc(tmp_path, monkeypatch):
+    for major in (12, 13):
+        (tmp_path / f"libnvJitLink.so.{major}").touch()
+    toolchain = CudaToolchain(12, (12, 9), tmp_path / "libnvrtc.so.12", (), "")
+    monkeypatch.setattr("jitload.toolchain.cuda.find_cuda_toolchain", lambda _: toolchain)
+    assert find_nvjitlink(read_settings()) == tmp_path / "libnvJitLink.so.12"

@@ -18,7 +18,6 @@ from jitload.toolchain.arch import driver_version
 from jitload.toolchain.host import INCLUDE_DIR, package_dirs
 
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
-_NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
 _CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
 # Directories below `nvidia/` by CUDA's major version: first the directory of NVRTC, then those of its headers.
 _WHEEL_DIRS = {
@@ -313,35 +312,16 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the path of the nvJitLink library to use, or None. It is in a wheel (torch installs one) or a toolkit.
+    """Return the path of the nvJitLink library with NVRTC's major version, or None.
 
-    The newest major version that the driver can run is chosen. If `JITLOAD_NVRTC` is a number, this major version is
-    chosen instead. If `JITLOAD_NVRTC` is a path, only the libraries at the path are considered.
+    It is beside NVRTC, in a wheel (torch installs one), or in a toolkit.
     """
-    requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
-    driver = driver_version()
-    by_major: dict[int, Path] = {}
-    for path in _nvjitlink_files(settings.nvrtc, settings.toolkits, tuple(sys.path)):
-        major = int(path.suffix[1:])
-        is_usable = major == requested if requested is not None else driver is None or major <= driver[0]
-        if is_usable:
-            by_major.setdefault(major, path)
-    return by_major[max(by_major)] if by_major else None
-
-
-@functools.lru_cache(maxsize=8)
-def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the nvJitLink libraries at `requested` if it is a path, or else in wheels and toolkits."""
-    if requested and not requested.isdigit():
-        path = Path(requested).expanduser()
-        directories = [path.parent] if path.is_file() else [*_library_dirs(path)]
-    else:
-        directories = [root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS]
-        directories += [directory for home in _toolkit_homes(homes) for directory in _library_dirs(home)]
-    return tuple(
-        directory / name
-        for directory in directories
-        if directory.is_dir()
-        for name in sorted(os.listdir(directory))
-        if _NVJITLINK_FILE.fullmatch(name)
-    )
+    try:
+        toolchain = find_cuda_toolchain(settings)
+    except ToolchainError:
+        return None
+    wheels = (root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS)
+    toolkits = (directory for home in _toolkit_homes(settings.toolkits) for directory in _library_dirs(home))
+    name = f"libnvJitLink.so.{toolchain.major}"
+    paths = (directory / name for directory in (toolchain.nvrtc_path.parent, *wheels, *toolkits))
+    return next((path for path in paths if path.is_file()), None)
