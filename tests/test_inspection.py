@@ -11,7 +11,7 @@ import torch
 
 import jitload
 from jitload.elf.cubin import read_image
-from jitload.inspection.code import KernelCode, image_rank
+from jitload.inspection.code import KernelCode, _choose_arch
 from jitload.inspection.listing import Listing
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy
 from jitload.model import ImageKernel
@@ -210,12 +210,14 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
         assert f".target {arch}\n" in mod.first.ptx()
 
 
-def test_the_newest_code_that_a_gpu_runs_is_shown():
+def test_the_newest_code_that_a_gpu_runs_is_shown(monkeypatch):
     archs = ("sm_80", "sm_86", "sm_90a", "sm_100f", "sm_100a", "sm_120")
-    runs = {number: [arch for arch in archs if image_rank(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
-    assert runs == {80: ["sm_80"], 89: ["sm_80", "sm_86"], 90: ["sm_90a"], 100: ["sm_100f", "sm_100a"],
-                    103: ["sm_100f"], 121: ["sm_120"]}  # fmt: skip
-    assert max(archs, key=lambda arch: image_rank(arch, 100)) == "sm_100a"
+    shown = {}
+    for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 1)):
+        monkeypatch.setattr("jitload.inspection.code.current_capability", lambda capability=capability: capability)
+        shown[capability] = _choose_arch("f", archs, None)
+    assert shown == {(8, 0): "sm_80", (8, 9): "sm_86", (9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_100f",
+                     (12, 1): "sm_120"}  # fmt: skip
 
 
 # ---- functions without a kernel of their own ------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
-from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
+from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, native_arch, runs_on
 from jitload.words import Argument, Words
 
 _ELF_MAGIC = b"\x7fELF"
+_SUFFIXES = ("", "f", "a")  # of architectures, the most special one last
 
 
 class LoadedKernel(NamedTuple):
@@ -161,23 +162,11 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
     if len(archs) == 1:
         return archs[0]
     if capability := current_capability():
-        number = 10 * capability[0] + capability[1]
-        best = max(archs, key=lambda arch: image_rank(arch, number))
-        if image_rank(best, number):
-            return best
+        # At a launch, `jitload_image_rank` in runtime/core/driver.cc orders cubins alike.
+        usable = [arch for arch in archs if runs_on(arch, native_arch(capability))]
+        if usable:
+            return max(usable, key=lambda arch: (_SUFFIXES.index(capability_of(arch)[1]), capability_of(arch)[0]))
     raise JitLoadError(Words(f"{function}() has code for {listed}: name one of these, ", Argument("arch", archs[0])))
-
-
-def image_rank(arch: str, number: int) -> int:
-    """Return a number that tells how well an architecture's code suits a GPU.
-
-    Higher numbers are better, and 0 means that the code cannot run on the GPU. `number` is the compute capability of
-    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/core/driver.cc orders cubins alike.
-    """
-    capability, suffix = capability_of(arch)
-    if suffix == "a":
-        return 1000 if capability == number else 0
-    return (500 if suffix == "f" else 1) + capability % 10 if is_compatible(capability, number) else 0
 
 
 # ---- the cache entry ---------------------------------------------------------------------------------------------

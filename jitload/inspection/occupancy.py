@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.inspection.code import KernelCode, LoadedKernel, find_code, image_rank
+from jitload.inspection.code import KernelCode, LoadedKernel, find_code
 from jitload.model import ImageKernel
-from jitload.toolchain.arch import capability_of, current_capability, device_attribute
+from jitload.toolchain.arch import capability_of, current_capability, device_attribute, native_arch, runs_on
 
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
@@ -174,7 +174,7 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
         raise ValueError(f"{code.function}(): shared_bytes={shared_bytes} is negative")
     capability = current_capability() if arch is None else None
     number = 10 * capability[0] + capability[1] if capability else 0
-    is_current = number and image_rank(code.arch, number)
+    is_current = capability and runs_on(code.arch, native_arch(capability))
     sm = _current_limits(number) if is_current else multiprocessor_of(capability_of(code.arch)[0], code.function)
     return compute_occupancy(code, block, shared_bytes, sm)
 

@@ -146,8 +146,7 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
     if name != "native":
         return (canonical_arch(name),)
     if capability := current_capability():
-        number = 10 * capability[0] + capability[1]
-        return (f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}",)
+        return (native_arch(capability),)
     if names := [name for name in _split_list(settings.arch) if name != "native"]:
         return tuple(canonical_arch(name, settings.arch_variable) for name in names)
     error = driver_error()
@@ -156,6 +155,12 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
         return (CPU,)
     problem = f"the CUDA driver does not start (error {error})" if error else "there is none here"
     raise ToolchainError(Words(Argument("arch", "native"), f" needs a GPU, and {problem}. ", NATIVE_HINT))
+
+
+def native_arch(capability: tuple[int, int]) -> str:
+    """Return the architecture of GPUs of a compute capability, with its suffix: `sm_90a` for (9, 0)."""
+    number = 10 * capability[0] + capability[1]
+    return f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}"
 
 
 @functools.lru_cache(maxsize=64)
