@@ -127,7 +127,7 @@ def check_notebooks(notebook: Notebook, device: str) -> None:
     assert re.search(r"naive +[\d.]+.*\ntiled +[\d.]+", tuning)
     assert "256 threads per block" in tuning
     assert ".target sm_" in tuning
-    assert re.search(r"// transpose.cu:\d+  if \(column < n", tuning)
+    assert re.search(r'transpose.cu", line \d+', tuning)
 
 
 def test_the_notebooks_run_without_a_gpu(notebook):
@@ -179,9 +179,6 @@ def test_interrupting_ends_a_build(notebook, arch, text):
     assert output.status == "error"
     assert output.text.rstrip().endswith("KeyboardInterrupt: the build of 'cell' was stopped")
     assert "Traceback" not in output.text
-    assert re.search(
-        r"(NVRTC compiles cell.cu in a child process|ninja builds cell|jitload builds the cell), \d s", output.text
-    )
     assert output.seconds < 15  # it takes much longer uninterrupted
     again = notebook.run("jitload.load_inline('cell', cuda_sources='__global__ void k(int n) {}', arch='sm_90a')")
     assert again.status == "ok"
