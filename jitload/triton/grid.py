@@ -56,9 +56,10 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         raise _error(f"must be an expression or a function, got {type(grid).__name__}", scope)
     if grid.__code__.co_argcount != 1:
         raise _error("the function must take one argument, Triton's mapping of the parameters", scope)
-    for code in code_objects(grid.__code__):
-        if any(instruction.opcode in _BRANCHES for instruction in dis.get_instructions(code)):
-            raise _error("the function has a condition or a loop, which is not supported", scope)
+    if any(instruction.opcode in _BRANCHES for instruction in dis.get_instructions(grid)):
+        raise _error("the function has a condition or a loop, which is not supported", scope)
+    if len([*code_objects(grid.__code__)]) > 1:  # the cache key would lack what it reads
+        raise _error("the function has a function inside, which is not supported", scope)
     meta = grid.__code__.co_varnames[0]
     names = {**vars(builtins), **dict.fromkeys(scope.arguments), **dict(outer_names(grid))}
     own = {name: _outer_value(name, value, meta, scope) for name, value in names.items()}
