@@ -179,22 +179,21 @@ int64_t index_size(torch::Tensor x) { std::ostringstream s; s << x.get_device();
     assert module.index_size(x) == 1  # the index of a device is a character, as in torch
 
 
-def test_a_source_may_define_macros_with_short_names():
-    macros = "".join(f"#define {name} 30\n" for name in ("count", "result", "arguments", "library", "is_first"))
-    text = f"#include <torch/extension.h>\n{macros}int64_t f(std::vector<int64_t> x) {{ TORCH_WARN_ONCE(x[0]); return x[0] + count; }}"
-    text += "\nTORCH_LIBRARY(jitload_short_names, m) {}"
-    with pytest.warns(UserWarning, match="12"):
-        assert jitload.load_inline("short_names", cpp_sources=text, functions=["f"]).f([12]) == 42
-
-
-def test_conditions_see_the_macros_of_torchs_headers_and_versions_are_signed():
+def test_conditions_see_the_macros_of_torchs_headers_and_a_source_may_define_short_ones():
     conditions = "defined(TORCH_VERSION_MAJOR) && TORCH_VERSION_MAJOR >= 2", "PY_VERSION_HEX >= 0x03080000"
-    text = "".join(f"\n#if {condition}\n n++;\n#endif" for condition in conditions)
-    text = f"#include <torch/extension.h>\n#include <cmath>\nint64_t f() {{ int64_t n = 0;{text}\n return n; }}"
-    text += "\nint64_t g(torch::Tensor x) { return x._version() - 1; }"  # signed, as in torch
-    text += "\nbool has_overloads(float x) { return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }"
-    module = jitload.load_inline("conditions", cpp_sources=text, functions=["f", "g", "has_overloads"])
-    assert (module.f(), module.g(torch.ones(1)), module.has_overloads(1.5)) == (len(conditions), -1, True)
+    macros = "".join(f"#define {name} 30\n" for name in ("count", "result", "arguments", "library", "is_first"))
+    counted = "".join(f"\n#if {condition}\n n++;\n#endif" for condition in conditions)
+    text = f"""#include <torch/extension.h>\n#include <cmath>\n{macros}
+    int64_t counted() {{ int64_t n = 0;{counted}\n return n; }}
+    int64_t version(torch::Tensor x) {{ return x._version() - 1; }}  // signed, as in torch
+    bool has_overloads(float x) {{ return sizeof(ldexp(x, 2)) == 4 && sizeof(llrint(x)) == 8; }}
+    int64_t warned(std::vector<int64_t> x) {{ TORCH_WARN_ONCE(x[0]); return x[0] + count; }}
+    TORCH_LIBRARY(jitload_short_names, m) {{}}"""
+    functions = ["counted", "version", "has_overloads", "warned"]
+    module = jitload.load_inline("conditions", cpp_sources=text, functions=functions)
+    assert (module.counted(), module.version(torch.ones(1)), module.has_overloads(1.5)) == (len(conditions), -1, True)
+    with pytest.warns(UserWarning, match="12"):
+        assert module.warned([12]) == 42
 
 
 def test_a_condition_on_cuda_version_brings_the_header_that_defines_it():

@@ -63,15 +63,19 @@ def test_python_h_declares_the_overloads_of_math_h(module: ModuleType):
     assert module.has_overloads(2.0)
 
 
-def test_other_headers_of_torch_declare_abs_alone(tmp_path: Path):
+def test_other_headers_of_torch_declare_abs_alone_and_comments_may_be_in_another_encoding(tmp_path: Path):
     path = tmp_path / "types.cpp"
-    path.write_text(
-        "#include <torch/types.h>\n"
-        "double f(double x) { float y = abs(x); return y + (sizeof(sqrt(y)) == sizeof(double)); }\n"
-        'TORCH_LIBRARY(jitload_types, m) { m.def("f", &f); }'
+    text = (
+        b"// gr\xf6sser\n#include <torch/types.h>\n"
+        b"double f(double x) { float y = abs(x); return y + (sizeof(sqrt(y)) == sizeof(double)); }\n"
+        b'TORCH_LIBRARY(jitload_types, m) { m.def("f", &f); }\n'
     )
+    path.write_bytes(text)
     cpp_extension.load("types_of_tests", [path], is_python_module=False)
     assert torch.ops.jitload_types.f(-1.5) == 2.5
+    path.write_bytes(text + b'const char* name = "gr\xf6sser";')
+    with pytest.raises(JitLoadError, match="is not UTF-8"):
+        cpp_extension.load("types_of_tests", [path], is_python_module=False)
 
 
 def test_a_using_directive_declares_operators_that_are_called_by_their_names(module: ModuleType):
@@ -98,13 +102,3 @@ def test_register_operators_registers_operators():
     assert torch.equal(operators.plus(x, 3), x + 3)
     assert torch.equal(operators.times(x, factor=x), x * x)
     assert torch.equal(operators.twice(x), x * 2)
-
-
-def test_a_comment_may_be_in_another_encoding(tmp_path: Path):
-    path = tmp_path / "latin.cpp"
-    text = b"// gr\xf6sser\n#include <torch/extension.h>\nTORCH_LIBRARY(jitload_latin, m) {}\n"
-    path.write_bytes(text)
-    cpp_extension.load("latin_of_tests", [path], is_python_module=False)
-    path.write_bytes(text + b'const char* name = "gr\xf6sser";')
-    with pytest.raises(JitLoadError, match="is not UTF-8"):
-        cpp_extension.load("latin_of_tests", [path], is_python_module=False)

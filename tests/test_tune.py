@@ -320,6 +320,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, r"has choices by 'm', but the key is 'n': tune again", {"format": 1, "rows": rows})
     refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
     refused(tmp_path, "cannot be read: No such file", {}, tuned=tmp_path / "none.json")
+    refused(tmp_path, "in 'no_kernels:scale.json' cannot be read: ", {}, tuned="no_kernels:scale.json")
 
 
 @pytest.mark.parametrize(
@@ -370,22 +371,6 @@ def test_names_and_limits_are_checked(tmp_path):
         Launch(kernel="scale<{x.dtype}>", dtypes="half")
     with pytest.raises(LaunchSpecError, match="tune: must be a Tune, got dict"):
         Launch(tune={"B": 1})
-
-
-def test_a_resource_of_a_package_can_choose(tmp_path, monkeypatch):
-    package = tmp_path / "my_kernels"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    write(package / "scale.json", "Stub GPU 0", {8: (64, 1, 3)})
-    monkeypatch.syspath_prepend(tmp_path)
-    paths = {
-        jitload.build_inline(**resource_request(tuned))
-        for tuned in ("my_kernels:scale.json", package / "scale.json", str(package / "scale.json"), None)
-    }
-    assert len(paths) == 2
-    for tuned in ("my_kernels:none.json", "no_kernels:scale.json", "json.decoder:scale.json"):
-        with pytest.raises(JitLoadError, match=f"the measurements in '{tuned}' cannot be read: "):
-            jitload.build_inline(**resource_request(tuned))
 
 
 def resource_request(tuned: Any) -> dict[str, Any]:
