@@ -29,17 +29,12 @@ torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std
   TORCH_CHECK(n > 1);
   if (a == 1) throw std::invalid_argument("invalid");
   if (a == 2) throw std::out_of_range("out of range");
-  if (a == 3) x.data_ptr<double>();
-  if (a == 4) x.accessor<float, 3>();
-  if (a == 5) x.size(7);
   if (a == 6) AT_ERROR("error ", n);
-  if (a == 7) AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "integers", [&] {});
   if (a == 8) TORCH_CHECK_VALUE(false, "value");
   if (a == 9) TORCH_WARN("warned ", n);
   if (a == 10) x.item<float>();
   if (a == 11) { torch::Tensor u; u.data_ptr<float>(); }
   if (a == 12) { torch::Tensor u; return u + x; }
-  if (a == 13) torch::matmul(x, x);
   if (a == 14) TORCH_CHECK_NOT_IMPLEMENTED(false, x.layout());
   if (a == 16) TORCH_CHECK(false, "wrong: ", x.sum(1));
   return x;
@@ -133,17 +128,12 @@ def bound() -> ModuleType:
          "enhancement request to PyTorch.)"),
         ((torch.ones(2, 3), 4, 1), RuntimeError, "invalid"),
         ((torch.ones(2, 3), 4, 2), RuntimeError, "out of range"),
-        ((torch.ones(2, 3), 4, 3), RuntimeError, "expected scalar type Double but found Float"),
-        ((torch.ones(2, 3), 4, 4), RuntimeError, "TensorAccessor expected 3 dims but tensor has 2"),
-        ((torch.ones(2, 3), 4, 5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 7)"),
         ((torch.ones(2, 3), 4, 6), RuntimeError, "error 4"),
-        ((torch.ones(2, 3), 4, 7), NotImplementedError, "\"integers\" not implemented for 'Float'"),
         ((torch.ones(2, 3), 4, 8), ValueError, "value"),
         ((torch.ones(2, 3), 4, 10), RuntimeError, "a Tensor with 6 elements cannot be converted to Scalar"),
         ((torch.ones(2, 3), 4, 11), RuntimeError, "expected scalar type Float but found UNKNOWN_SCALAR"),
         ((torch.ones(2, 3), 4, 12), RuntimeError,
          "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"),
-        ((torch.ones(2, 3), 4, 13), RuntimeError, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
         ((torch.ones(2, 3), 4, 14), NotImplementedError,
          "Strided"),
         ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ CPUFloatType{2} ]"),
@@ -156,7 +146,7 @@ def test_errors_have_the_type_and_the_text_of_torch(checks: ModuleType, argument
 
 
 def test_a_warning_is_pythons(checks: ModuleType):
-    with pytest.warns(UserWarning, match=r"warned 4 \(Triggered internally at checks.cpp:15.\)"):
+    with pytest.warns(UserWarning, match=r"warned 4 \(Triggered internally at checks.cpp:11.\)"):
         checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
