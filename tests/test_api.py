@@ -4,7 +4,6 @@ import inspect
 import logging
 import os
 import re
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,11 +90,6 @@ def test_a_file_is_utf8(data, tmp_path):
     assert module.add.__doc__.startswith("Add one")
 
 
-def test_texts_are_as_free_as_files():
-    assert list(load("\ufeff" + ADD.replace("\n", "\r\n"))) == ["add"]
-    assert load("// Größer - 値\n" + kernel("k")).k.__doc__.startswith("Größer - 値")
-
-
 def test_a_file_that_is_not_utf8_is_refused(tmp_path):
     file = tmp_path / "latin.cu"
     file.write_bytes(b'#define NAME "gr\xf6sser"\n' + ADD.encode())
@@ -113,8 +107,7 @@ def test_the_documentation_names_every_suffix():
         assert missing == [], f"{name} has no {missing}"
 
 
-@pytest.mark.parametrize("argument", ["sources", "cuda_files", "cpp_files"])
-@pytest.mark.parametrize("name", ["k.txt", "k", "k.hpp"])
+@pytest.mark.parametrize(("argument", "name"), [("sources", "k.txt"), ("cuda_files", "k"), ("cpp_files", "k.hpp")])
 def test_a_file_with_an_unknown_suffix_is_refused(name, argument, tmp_path):
     (tmp_path / name).write_text(ADD)
     with pytest.raises(jitload.JitLoadError, match=r"CUDA C\+\+ \(\.cu, \.cuh\).*\.cpp.*\.o.*\.cubin") as caught:
@@ -152,11 +145,6 @@ def test_the_message_of_a_file_names_it(tmp_path):
         assert [(d.file, d.line) for d in caught.value.diagnostics] == [(str(files[1]), 2)]
 
 
-def test_kernels_may_stand_in_a_header(tmp_path):
-    (tmp_path / "all.cuh").write_text(kernel("from_header"))
-    assert list(load('#include "all.cuh"\n', extra_include_paths=tmp_path)) == ["from_header"]
-
-
 def test_the_working_directory_is_not_searched_for_headers(tmp_path, monkeypatch):
     (tmp_path / "here.h").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -181,13 +169,6 @@ def test_dots_and_hyphens_of_a_name_stay_in_the_file_name(name, file, tmp_path):
     assert build(ADD, name, build_directory=tmp_path) == tmp_path / file
 
 
-def test_a_library_in_a_build_directory_may_be_moved(tmp_path):
-    path = build(ADD, "lib", build_directory=tmp_path / "made")
-    moved = path.rename(tmp_path / "moved.so")
-    shutil.rmtree(tmp_path / "made")
-    assert list(jitload.load_module(moved)) == ["add"]
-
-
 def test_flags_arrive_as_they_are_written():
     text = "static_assert(sizeof(WORDS) == 9, WORDS);\n" + kernel("k", "x[0] = VALUE;")
     assert list(load(text, extra_cuda_cflags=['-DWORDS="a $b `c`"', "-D", "VALUE=1 + 1", ""])) == ["k"]
@@ -195,21 +176,13 @@ def test_flags_arrive_as_they_are_written():
 
 WORDS = [
     ("-O3 -lineinfo", ["-O3", "-lineinfo"]),
-    (" -DA=1   -DB=2 ", ["-DA=1", "-DB=2"]),
     ("-gencode arch=compute_80,code=sm_80", ["-gencode", "arch=compute_80,code=sm_80"]),
-    ("-D 'A=1'", ["-D", "A=1"]),
-    (r"-DNAME=\"x\"", ['-DNAME="x"']),
     ("""-DNAME='"x"'""", ['-DNAME="x"']),
-    ("-L/x -lfoo -Wl,-rpath,/x", ["-L/x", "-lfoo", "-Wl,-rpath,/x"]),
     ('-DNAME="a b"', ['-DNAME="a b"']),  # what follows is unchanged
-    ("-I/a directory", ["-I/a directory"]),
     ("-DSUM=1 + 1", ["-DSUM=1 + 1"]),
     (r'-DNAME="a\"b"', [r'-DNAME="a\"b"']),
-    ("-DQUOTE='", ["-DQUOTE='"]),
     ("-DCOMMA=','", ["-DCOMMA=','"]),
     ("'-DNAME=\"x y\"'", ['-DNAME="x y"']),  # an option in quotes
-    ('"-DNAME=\\"x\\""', ['-DNAME="x"']),
-    ('-D"N=4"', ["-DN=4"]),
     ('-I"/a b"', ["-I/a b"]),
 ]
 
@@ -243,16 +216,6 @@ def test_without_a_gpu_the_architectures_are_those_of_the_options(monkeypatch):
     monkeypatch.setattr(arch, "current_capability", lambda: None)
     module = jitload.load_inline("m", cuda_sources=ADD, extra_cuda_cflags=["-arch=sm_80"])
     assert module.add.kernels.keys() == {"sm_80"}
-
-
-def test_flags_may_be_written_for_nvcc():
-    flags = [
-        "-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xcompiler", "-fPIC", "-std", "c++20",
-        "-lineinfo", "--use_fast_math", "-Xptxas", "-O2", "-maxrregcount", "64", "--threads", "4", "-w",
-        "-U", "NOTHING",
-    ]  # fmt: skip
-    text = 'static_assert(__cplusplus >= 202002L, "");\n' + ADD
-    assert list(load(text, extra_cuda_cflags=flags)) == ["add"]
 
 
 def test_include_paths_may_have_any_letters(tmp_path):
@@ -304,12 +267,6 @@ def test_an_identical_call_returns_the_same_module():
     assert load(ADD + " ") is not module
 
 
-def test_keep_module_alive_false_gives_a_module_of_its_own():
-    first = load(ADD, keep_module_alive=False)
-    assert load(ADD, keep_module_alive=False) is not first
-    assert list(first) == ["add"]
-
-
 # ---- architectures and environment -----------------------------------------------------------------------------
 
 
@@ -322,27 +279,7 @@ def test_the_environment_is_read_at_each_call(monkeypatch, tmp_path):
     assert build(ADD).is_relative_to(tmp_path / "new")
 
 
-@pytest.mark.parametrize("name", ["sm_90a", "90a", "9.0a", " sm_90a "])
-def test_an_architecture_has_several_spellings(name):
-    assert jitload.compile_cubin(ADD, arch=name).arch == "sm_90a"
-
-
 # ---- the other functions ---------------------------------------------------------------------------------------
-
-
-def test_compile_cubin_tells_what_is_in_the_machine_code():
-    source = "template <class T> __global__ void __launch_bounds__(64) scale(T* x) {\n"
-    source += "__shared__ T s[8]; s[threadIdx.x] = *x; __syncthreads(); *x = s[1]; }"
-    cubin = jitload.compile_cubin(source, arch="sm_80", kernels="scale<float>", name="any")
-    (kernel_facts,) = cubin.kernels
-    assert cubin.data.startswith(b"\x7fELF")
-    assert (cubin.arch, str(kernel_facts), kernel_facts.max_threads, kernel_facts.shared_bytes) == (
-        "sm_80",
-        "scale<float>(float* x)",
-        64,
-        32,
-    )
-    assert kernel_facts.registers > 0
 
 
 def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
@@ -370,28 +307,18 @@ def test_nvrtc_compile_is_upstreams(monkeypatch):
         nvrtc_compile(kernel("k", "x[0] = VALUE;"), name="my.cu")
 
 
-def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog, monkeypatch):
-    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
-    with caplog.at_level(logging.INFO, "jitload"):
-        load(ADD + "// quiet")
-        assert "-c wrapper.cc" not in caplog.text
-        load(ADD + "// loud", verbose=True)
-    for text in ("m is not in the cache", "NVRTC compiles m.cu: ", "-c wrapper.cc -o wrapper.o", "built m in "):
-        assert text in caplog.text
-
-
-@pytest.mark.parametrize("arch", [ARCH, "cpu"])
-def test_verbose_writes_to_standard_error_unless_logging_is_configured(arch, capsys, monkeypatch):
+def test_verbose_writes_to_standard_error_unless_logging_is_configured(capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("jitload"), "hasHandlers", lambda: False)
     monkeypatch.setenv("JITLOAD_LIBRARY", "now")
     text = kernel("k", "x[0] = 41;")
-    load(text, arch=arch, verbose=True)
+    load(text, verbose=True)
     shown = capsys.readouterr().err
     assert "jitload: m is not in the cache" in shown
     assert "jitload: ninja builds m: " in shown
-    load(text, arch=arch, verbose=True, keep_module_alive=False)
+    assert "-c wrapper.cc -o wrapper.o" in shown
+    load(text, verbose=True, keep_module_alive=False)
     assert "jitload: m is in the cache: " in capsys.readouterr().err
-    load(text + "//", arch=arch)
+    load(text + "//")
     assert capsys.readouterr().err == ""
 
 
