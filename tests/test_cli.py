@@ -103,11 +103,6 @@ def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):
     assert build(ADD) == path
 
 
-@pytest.mark.parametrize("words", [["prune", "--max-size", "many"], ["prune", "--max-age", "3"], ["unpack"], ["no"]])
-def test_wrong_arguments_are_usage_errors(cache, words):
-    assert main(["cache", *words]) == 2
-
-
 def test_the_module_runs_as_a_command(cache):
     assert run_jitload("cache", "path").stdout == f"{cache}\n"
     assert run_jitload().returncode == 2

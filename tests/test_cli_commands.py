@@ -13,7 +13,6 @@ from support.kernels import SPILLS
 
 import jitload
 from jitload.cli import main
-from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
 from jitload.cli.main import jitload as commands
 from jitload.errors import CompileError
@@ -89,25 +88,18 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "missing.cu"], 1, "missing.cu"),
         (["compile", "vec.cu", "--arch", "sm_1"], 1, "sm_1"),
         (["compile", "vec.cu", "--arch", "foo"], 1, "--arch foo is not an architecture"),
-        (["compile", "vec.cu", "--arch", ""], 1, "--arch is empty"),
-        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-o x"], 1, "--cuda-flags has '-o'"),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "remove this option from --cuda-flags."),
-        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-arch=odd"], 1, "--arch takes"),
         (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
         (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
-        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.gz"),
-        (["inspect", "."], 1, "no library at"),
-        (["inspect", "empty.so.6"], 1, "the name of a library ends in .so"),
         (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy the library again, for this machine"),
         (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
-        (["inspect", "missing.so"], 1, "missing.so"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
 def test_an_error_names_the_option_and_has_an_exit_code(source, capsys, words, code, message):
-    for name in ("empty.cu", "empty.so", "empty.so.6"):
+    for name in ("empty.cu", "empty.so"):
         Path(name).touch()
     Path("host.cu").write_text("int f(int x) { return x; }")
     returned, out, err = run(capsys, *words)
@@ -126,12 +118,6 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     lines = in_options(pickle.loads(pickle.dumps(error)), _OPTIONS).splitlines()
     assert log in lines
     assert lines[-2] == "leave --cuda-flags=-lineinfo out of arch='sm_90a'"
-
-
-def test_an_option_is_spelled_with_its_value_and_a_flag_without_it():
-    hint = Words("pass ", Argument("sanitize", "address"), " and ", Argument("arch", "cpu"))
-    notebook = pytest.importorskip("jitload.notebook", exc_type=ImportError)  # which needs IPython
-    assert hint.in_options(notebook._OPTIONS) == "pass --sanitize and --arch cpu"
 
 
 def test_a_source_without_kernels_is_named(source, capsys):
@@ -160,10 +146,9 @@ def test_host_functions_are_compiled_and_listed(source, capsys):
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  twice(int* x)"
 
 
-@pytest.mark.parametrize("words", [["explain", "JL-NVRTC"], ["cache", "list"], ["cache", "list", "--json"], ["--help"]])
-def test_output_that_cannot_be_written(cache, words):
+def test_output_that_cannot_be_written(cache):
     build(kernel("k"))
-    command = [sys.executable, "-m", "jitload", *words]
+    command = [sys.executable, "-m", "jitload", "cache", "list"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=python_env(), check=False)
     assert (done.returncode, done.stderr) == (1, "jitload: the output cannot be written: No space left on device\n")
@@ -171,26 +156,6 @@ def test_output_that_cannot_be_written(cache, words):
         ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, env=python_env(), check=False
     )
     assert (closed.returncode, closed.stderr) == (0, "")
-
-
-def test_characters_that_the_output_cannot_represent():
-    command = [sys.executable, "-m", "jitload", "cache", "path"]
-    env = {**python_env(), "PYTHONIOENCODING": "ascii", "JITLOAD_CACHE_DIR": "/tmp/größe"}
-    assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"/tmp/gr??e\n"
-
-
-def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):
-    nothing = dict.fromkeys(("registers", "spill_bytes", "local_bytes", "shared_bytes"))
-    used = {
-        **nothing,
-        "registers": 8,
-        "local_bytes": 16,
-        "shared_bytes": 0,
-    }  # a compiler that does not tell what was spilled
-    rows = [("sm_90a", used), ("cpu", nothing)]
-    print_kernels([{"name": "k", "arch": arch, "max_threads": 1024, **numbers} for arch, numbers in rows])
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:] == [["k", "sm_90a", "8", "unknown", "16", "B", "0", "B", "1024"], ["k", "cpu", *"----", "1024"]]
 
 
 # ---- doctor ------------------------------------------------------------------------------------------------------
@@ -219,16 +184,6 @@ def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
     assert "JITLOAD_CUTLASS=/no/cutlass: this directory has no include/cutlass" in missing["CUTLASS"]
     assert "no NVIDIA driver" in missing["driver"]
     assert "kernel on the CPU" in missing
-
-
-def test_doctor_fails_if_only_its_own_kernel_is_in_the_cache(cache, capsys, monkeypatch):
-    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
-    assert run(capsys, "doctor", "--json")[0] == 0
-    monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
-    code, out, _ = run(capsys, "doctor", "--json")
-    rows = {row["subject"]: row for row in json.loads(out)["findings"]}
-    assert rows["kernel on the CPU"]["is_good"]
-    assert (code, json.loads(out)["works"]) == (1, False)
 
 
 @pytest.mark.usefixtures("empty_cache")
@@ -263,9 +218,8 @@ def test_the_manual_has_a_row_for_each_command():
     assert [name for name in names if f"`{name}" not in page.replace("`jitload cache ", "`jitload cache `")] == []
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_for_completion(shell):
-    env = python_env() | {"_JITLOAD_COMPLETE": f"{shell}_source"}
+def test_a_shell_gets_a_script_for_completion():
+    env = python_env() | {"_JITLOAD_COMPLETE": "bash_source"}
     code = "import sys; from jitload.cli import main; sys.exit(main([]))"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert f"_JITLOAD_COMPLETE={shell}_complete" in done.stdout
+    assert "_JITLOAD_COMPLETE=bash_complete" in done.stdout

@@ -170,9 +170,8 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook):
     [
         (ARCH, SLOW),
         ("cpu", SLOW_AT_O0),
-        (f"{ARCH} --functions run", f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}"),
     ],
-    ids=["nvrtc", "cpu", "nvcc"],
+    ids=["nvrtc", "cpu"],
 )
 def test_interrupting_ends_a_build(notebook, arch, text):
     output = notebook.run(f"%%cuda --arch {arch}\n{text}", interrupt_after_s=1.5)
@@ -204,16 +203,10 @@ def test_what_a_kernel_prints_appears_in_its_cell(notebook):
     ("code", "message"),
     [
         ("jitload.load_inline('m', cuda_sources='__global__ void k(int* x) { x[0] = y; }', arch='sm_90a')", "CompileE"),
-        ("jitload.load_inline('m', cuda_source='')", "TypeError: load_inline() got an unexpected keyword"),
-        ("jitload.load_module('missing.so')", "LoadError: no library at"),
         ("vec.add[1, 1](ones.half(), sums, 4)", "TypeError: add(): argument 'x' must be a float32 CPU tensor"),
-        ("vec.add(ones, sums, 4)", "TypeError: add() has no grid and block"),
         ("vec.add[1](ones, sums, 4)", "TypeError: add[…] has no block"),
-        ("vec.add[1, 'a'](ones, sums, 4)", "TypeError: add[…]: block must be an int"),
         ("vec.add.call(z=1)", "TypeError: add() has no argument 'z'"),
-        ("vec.add.call(ones)", "TypeError: add(): missing a required argument: 'y'"),
         ("vec.sub", "has no function 'sub'"),
-        ("vec.add.sass()", "JitLoadError: add() was built for the CPU only"),
         ("vec.add.occupancy()", "JitLoadError: add() was built for the CPU only"),
     ],
 )
