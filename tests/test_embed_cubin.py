@@ -3,7 +3,6 @@
 import ctypes
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from support.arrays import CudaArray, tensor_of
 from support.program import CUBIN
 from support.wrappers import find_cuda_headers, include_flags, load, run_compiler
 
-import jitload
 from jitload.errors import JitLoadError, LoadError
 from jitload.utils.embed_cubin import embed_cubin, main
 
@@ -91,29 +89,6 @@ def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path):
     assert os.listdir(output.parent) == ["k.o"]
 
 
-@pytest.mark.parametrize("flags", [(), ("-fno-pic",), ("-g", "-O2", "-ffunction-sections"), ("-Wa,--noexecstack",)])
-def test_two_objects_of_one_name_are_linked_and_stay_apart(flags, tmp_path):
-    """As they are, and merged by the linker, and stripped of their debug information."""
-    first = compile_c(tmp_path, "k", flags=flags)
-    second = tmp_path / "second.o"
-    text = READER.format(name="k").replace("begin_k", "begin_l").replace("end_k", "end_l")
-    (tmp_path / "second.c").write_text(text)
-    run_compiler(["-x", "c", "-c", "-fPIC", *flags, "second.c", "-o", "second.o"], tmp_path)
-    larger = tmp_path / "other.cubin"
-    larger.write_bytes(IMAGE + b"more")
-    embed_cubin(CUBIN, first, first, "k")  # the output may be the input
-    embed_cubin(larger, second, second, "k")
-    subprocess.run(["ld", "-r", str(first), str(second), "-o", str(tmp_path / "both.o")], check=True)
-    subprocess.run(["strip", "--strip-debug", str(tmp_path / "both.o")], check=True)
-    main_c = "#include <stdio.h>\nconst char *begin_k(), *end_k(), *begin_l(), *end_l();\n"
-    main_c += 'int main() { printf("%ld %ld", (long)(end_k() - begin_k()), (long)(end_l() - begin_l())); }\n'
-    (tmp_path / "main.c").write_text(main_c)
-    for objects in (["reader.o", "second.o"], ["both.o"]):
-        run_compiler(["-x", "c", "main.c", "-x", "none", *objects, "-no-pie", "-o", "program"], tmp_path)
-        done = subprocess.run([str(tmp_path / "program")], capture_output=True, text=True, check=True)
-        assert done.stdout == f"{len(IMAGE)} {len(IMAGE) + 4}"
-
-
 def test_several_cubins_one_after_the_other(tmp_path):
     """And a fresh name in an object whose assembler left no note on the stack."""
     (tmp_path / "other.cubin").write_bytes(IMAGE + b"more")
@@ -132,18 +107,6 @@ def test_several_cubins_one_after_the_other(tmp_path):
         LoadError, match=r"both\.o already defines __tvm_ffi__cubin_l: embed into the object as the comp"
     ):
         embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
-
-
-def test_objects_of_clang(tmp_path):
-    """Which have one table for all names, and one that names symbols by their numbers."""
-    if not shutil.which("clang"):
-        pytest.skip("clang is not installed")
-    source = tmp_path / "reader.c"
-    source.write_text(READER.format(name="k"))
-    command = ["clang", "-fPIC", "-O1", "-faddrsig", "-c", "reader.c", "-o", "reader.o"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    embed_cubin(CUBIN, tmp_path / "reader.o", tmp_path / "k.o", "k")
-    assert embedded(link(tmp_path, tmp_path / "k.o"), "k")[1] == IMAGE + b"\0"
 
 
 def test_the_objects_of_upstreams_tool_do_the_same(tmp_path):
@@ -175,14 +138,10 @@ def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path):
 REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
-    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header states "),
     ("object", None, 1, "Input object file not found: {}"),
-    ("object", b"", 2, "{} is not a 64-bit little-endian object file: it begins with b''."),
     ("object", b"!<arch>\n", 2, "{} is not a 64-bit little-endian object file: it begins with b'!<arch>"),
     ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto and holds no machine code yet."),
     ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj must be the object of the C++"),
-    ("object", Path("/bin/sh").read_bytes(), 2, "{} is not an object file, but perhaps a program or a library"),
-    ("object", b"\x7fELF\2\1", 2, "{} is damaged or cut off."),
 ]
 
 
@@ -206,7 +165,7 @@ def test_objects_of_link_time_optimisation(tmp_path):
         embed_cubin(CUBIN, source, source, "k")
 
 
-@pytest.mark.parametrize("name", ["", "a-b", "3d", "a b", "ä", "a.b", "k\n", "../k"])
+@pytest.mark.parametrize("name", ["", "a-b", "3d", "ä"])
 def test_a_name_that_is_not_a_cpp_name_is_refused(name, source):
     before = source.read_bytes()
     with pytest.raises(
@@ -229,36 +188,6 @@ def test_paths_that_cannot_be_read_or_written_are_named(source, tmp_path, capsys
     assert "Not a directory" in words or "File exists" in words
     assert tool("--cubin", cubin).returncode == 2  # argparse
     assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.o"]
-
-
-def test_damaged_objects_raise_nothing_else(source, tmp_path):
-    """Bytes of the header and of the tables, one after the other."""
-    data = source.read_bytes()
-    (table,) = struct.unpack_from("<Q", data, 40)
-    for offset in (*range(64), *range(table, len(data), 3)):
-        source.write_bytes(data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :])
-        try:
-            embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
-        except JitLoadError as error:
-            assert str(source) in str(error)
-
-
-def test_relocations_of_symbols_that_are_not_there_are_damage(source, tmp_path):
-    """A section whose kind is changed into one that lists symbols: its bytes are no symbols' numbers."""
-    data = bytearray(source.read_bytes())
-    (table,) = struct.unpack_from("<Q", data, 40)
-    count = struct.unpack_from("<H", data, 60)[0]
-    kinds = [struct.unpack_from("<I", data, table + 64 * index + 4)[0] for index in range(count)]
-    index = next(
-        index
-        for index in range(count)
-        if kinds[index] == 1 and struct.unpack_from("<Q", data, table + 64 * index + 32)[0] >= 16
-    )
-    struct.pack_into("<I", data, table + 64 * index + 4, 9)  # SHT_REL
-    struct.pack_into("<I", data, table + 64 * index + 40, kinds.index(2))
-    source.write_bytes(bytes(data))
-    with pytest.raises(JitLoadError, match="damaged"):
-        embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
 
 
 # ---- with the launcher's headers -------------------------------------------------------------------------------
@@ -316,32 +245,6 @@ def test_our_header_launches_what_was_embedded(wrapper, tmp_path, stub_driver):
         ("add_one", (5, 1, 1)),
         ("empty", (3, 1, 1)),
     ]
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
-def test_a_gpu_runs_what_was_embedded(wrapper, tmp_path):
-    import torch
-
-    kernels = """
-    extern "C" __global__ void add_one(const float* x, float* y, long long n) {
-        if (threadIdx.x == 0) y[blockIdx.x] = x[blockIdx.x] + n;
-    }
-    extern "C" __global__ void empty() {}
-    """
-    cubin = tmp_path / "kernels.cubin"
-    cubin.write_bytes(jitload.compile_cubin(kernels).data)
-    embed_cubin(cubin, wrapper, tmp_path / "w.o", "second")
-    assert main(options(cubin, tmp_path / "w.o", tmp_path / "w.o", "first")) == 0
-    run_compiler(["-shared", "w.o", "-o", "w.so"], tmp_path)
-    module = load(tmp_path / "w.so")
-    x = torch.arange(300, dtype=torch.float32, device="cuda")
-    y = torch.zeros_like(x)
-    torch.cuda.synchronize()  # the wrapper launches on the default stream
-    module.add_one(x, y)
-    module.empty()
-    torch.cuda.synchronize()
-    torch.testing.assert_close(y, x + 300)
 
 
 def test_upstreams_header_links_with_what_was_embedded(tmp_path):
