@@ -6,13 +6,10 @@ import signal
 import subprocess
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
-from builds import ARCH, build, kernel, load, python_command, python_env, run_python, work_dirs
-from cuda.bindings._internal.utils import FunctionNotFoundError
+from builds import build, kernel, python_command, python_env, run_python, work_dirs
 
-import jitload
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 
 # Twenty kernels, some seconds in all.
@@ -73,33 +70,6 @@ def test_deep_nesting_finds_room(cache):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_thread_that_is_not_the_main_one(cache):
-    made: list = []
-    thread = threading.Thread(target=lambda: made.append(load(kernel("f"))))
-    thread.start()
-    thread.join()
-    assert list(made[0]) == ["f"]
-
-
-def test_what_goes_wrong_aside_is_raised_here():
-    with pytest.raises(ZeroDivisionError):
-        run_interruptible(lambda _: 1 / 0)
-
-
-def test_where_no_thread_can_be_started_it_runs_here(monkeypatch):
-    def start(self):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    assert run_interruptible(lambda _: threading.get_ident()) == threading.get_ident()
-
-
-def test_the_size_of_other_threads_stacks_stays():
-    before = threading.stack_size()
-    assert run_interruptible(lambda _: threading.stack_size()) in (before, 256 << 20)
-    assert threading.stack_size() == before
-
-
 def test_an_exception_while_it_waits_is_passed_on_when_the_compile_has_ended(monkeypatch):
     """With a compile that looks at the word as NVRTC does."""
     seen: list[str] = []
@@ -138,15 +108,3 @@ def test_ctrl_c_interrupts_system_calls_after_a_compile_that_set_its_handler():
         os.read(reader, 4)
     assert time.monotonic() - start < 5
     write.cancel()
-
-
-def test_an_nvrtc_that_cannot_be_cancelled_compiles_to_the_end():
-    def missing(*_: object) -> None:
-        raise FunctionNotFoundError("nvrtcSetFlowCallback")  # as cuda.bindings does with NVRTC before 12.8
-
-    Cancellation().watch(SimpleNamespace(nvrtcSetFlowCallback=missing), None)
-
-
-def test_messages_are_as_ever(cache):
-    with pytest.raises(jitload.errors.CompileError, match='identifier "nonsense" is undefined'):
-        build(kernel("f", "nonsense;"), arch=ARCH)

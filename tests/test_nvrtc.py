@@ -1,11 +1,7 @@
 """NVRTC in this process: what it says of headers that are not the user's, and forks while it works."""
 
-import ctypes
-import itertools
 import logging
-import os
 import subprocess
-import threading
 from pathlib import Path
 
 import builds
@@ -13,7 +9,6 @@ import pytest
 from support.calls import run_python
 
 from jitload import Launch, build_inline, compile_cubin
-from jitload.cuda.bindings import open_nvrtc
 from jitload.cuda.nvrtc import log_warnings
 from jitload.errors import CompileError, SignatureError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
@@ -33,12 +28,6 @@ def test_warnings_about_the_kit_are_no_warnings(log, level, caplog):
     with caplog.at_level(logging.DEBUG, logger="jitload"):
         log_warnings(log, (KIT,))
     assert [record.levelno for record in caplog.records] == [level]
-
-
-def test_a_silent_compile_logs_nothing(caplog):
-    with caplog.at_level(logging.DEBUG, logger="jitload"):
-        log_warnings("\n", (KIT,))
-    assert caplog.records == []
 
 
 FORK = """
@@ -74,33 +63,6 @@ def test_a_child_forked_inside_nvrtc_is_told():
     assert compiled == "compiled"
 
 
-SLOW_LIBRARY = """
-#include <poll.h>
-#include <unistd.h>
-int was_answered;
-__attribute__((constructor)) static void wait_for_an_answer(void) {
-    struct pollfd answer = {ANSWER, POLLIN, 0};
-    write(REQUEST, "", 1);
-    was_answered = poll(&answer, 1, 20000) == 1;
-}
-"""
-
-
-def test_other_threads_work_while_nvrtc_is_opened(tmp_path):
-    pipes = (request, to_request), (answer, to_answer) = os.pipe(), os.pipe()
-    library = tmp_path / "slow.so"
-    command = ["cc", "-shared", "-fPIC", f"-DREQUEST={to_request}", f"-DANSWER={answer}", "-x", "c", "-", "-o", library]
-    subprocess.run(command, input=SLOW_LIBRARY.encode(), check=True)
-    thread = threading.Thread(target=open_nvrtc, args=[library])
-    thread.start()
-    os.read(request, 1)
-    os.write(to_answer, b"x")
-    thread.join()
-    for descriptor in itertools.chain(*pipes):
-        os.close(descriptor)
-    assert ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "was_answered").value == 1
-
-
 def test_an_unknown_suffix_lists_the_architectures():
     with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
         nvrtc_compile("__global__ void k() {}", arch="sm_90f")
@@ -124,11 +86,6 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
             [],
             "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t",
         ),
-        (
-            "surface<void, 2> s; __global__ void k(int n) { surf2Dwrite(n, s, 0, 0); }",
-            [],
-            "cudaTextureObject_t or cudaSurfaceObject_t to the kernel instead",
-        ),
         ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
     ],
 )
@@ -137,11 +94,6 @@ def test_an_error_says_what_to_do_next(text, options, words):
         nvrtc_compile(text, arch="sm_80", extra_opts=options)
     assert words in caught.value.hint
     assert nvrtc_compile("#define T float\n__global__ void k(T* x) {}", arch="sm_80")
-
-
-def test_what_jitload_leaves_out_of_a_source_has_the_same_advice():
-    with pytest.raises(CompileError, match=r"CUDA 12 has removed texture and surface references\. Pass"):
-        compile_cubin("texture<float, 2> t;\n__global__ void k(float* x) { x[0] = tex2D(t, 0, 0); }", arch="sm_80")
 
 
 def test_a_kernel_with_the_name_of_another_function():

@@ -9,10 +9,8 @@ from builds import ADD, ARCH
 
 import jitload
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc as nvcc_module
-from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.nvcc import find_nvcc
 
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
@@ -120,15 +118,6 @@ def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(empty_cache, no_nvcc,
     assert os.access(nvcc.path, os.X_OK)
 
 
-def test_wheels_may_be_in_two_directories(monkeypatch, empty_cache, no_nvcc, wheels, tmp_path):
-    user_dir = tmp_path / "user" / "nvidia"
-    (user_dir / "cu13").mkdir(parents=True)
-    (wheels / "nvidia" / "cu13" / "include").rename(user_dir / "cu13" / "include")
-    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [wheels / name, user_dir])
-    nvcc = find_nvcc(read_settings(), empty_cache, name="m")
-    assert nvcc.include_dirs == nvcc.added_include_dirs == (user_dir / "cu13" / "include",)
-
-
 @pytest.mark.parametrize("part", list(PARTS)[1:])
 def test_an_incomplete_nvcc_of_wheels_names_the_wheel_that_is_missing(part, empty_cache, no_nvcc, wheels):
     (wheels / "nvidia" / "cu13" / PARTS[part]).unlink()
@@ -146,15 +135,6 @@ def test_wheels_of_two_releases_of_cuda_are_not_mixed(empty_cache, no_nvcc, whee
     assert str(caught.value).endswith("different releases of CUDA: pip install 'nvidia-cuda-crt==13.5.*'")
 
 
-def test_one_command_aligns_the_wheels_with_the_runtime_that_other_packages_need(empty_cache, no_nvcc, wheels):
-    (path,) = wheels.glob("nvidia_cuda_runtime-*")
-    path.rename(wheels / "nvidia_cuda_runtime-13.0.96.dist-info")
-    with pytest.raises(ToolchainError) as caught:
-        find_nvcc(read_settings(), empty_cache, name="m")
-    command = "pip install 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*'"
-    assert str(caught.value).endswith(command)
-
-
 def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, empty_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(fake_toolkit(tmp_path / "a", "13.0.1")))
     monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
@@ -165,12 +145,3 @@ def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(m
     shutil.rmtree(tmp_path / "a")
     fake_toolkit(tmp_path / "a", "13.0.25")  # an upgrade in place
     assert find_nvcc(read_settings(), empty_cache, name="m").version == (13, 0, 25)
-
-
-def test_the_runtime_library_is_that_of_a_wheel_of_the_same_major_version():
-    toolchain = find_cuda_headers(read_settings())
-    if toolchain is None or find_cudart(toolchain) is None:
-        pytest.skip("needs the wheel nvidia-cuda-runtime")
-    bare = Nvcc(major=toolchain.major, version=(toolchain.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
-    assert find_nvcc_cudart(bare) == find_cudart(toolchain)
-    assert find_nvcc_cudart(bare._replace(major=toolchain.major + 1)) is None
