@@ -1,6 +1,5 @@
 """Kernels written in Gluon: compiled by Triton, and handed over as what that returns."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,16 +50,6 @@ def test_a_descriptor_with_its_layout(stub_driver):
     mod.copy_tile(tile, aligned_array(dtype="float16"))
     (launch,) = stub_driver.launches()
     assert [len(argument) for argument in launch.arguments[:6]] == [128, 4, 4, 8, 8, 8]
-
-
-def test_a_descriptor_of_pixels():
-    kernel = compiled(kernels.copy_tile, {"tile": TILE, "y_ptr": "*fp16"}, BLOCK=64)
-    pixels = TILE.replace("tensordesc<", "tensordesc_im2col<")
-    kernel.src = SimpleNamespace(**{**vars(kernel.src), "signature": {**kernel.src.signature, "tile": pixels}})
-    words = refusal(SignatureError, kernel, arch="native")
-    assert words.startswith(
-        "kernel 'copy_tile', parameter 'tile': jitload does not support im2col descriptors, because their pixel"
-    )
 
 
 def test_the_function_itself_has_to_be_compiled():

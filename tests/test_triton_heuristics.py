@@ -47,22 +47,10 @@ def test_whether_an_argument_is_none_is_known(ask):
     assert constexprs(kernel, signature=SIGNED, HAS_BIAS=False, BLOCK=16) == {"HAS_BIAS": False, "BLOCK": 16}
 
 
-def test_heuristics_over_constexprs():
-    kernel = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
-    assert constexprs(kernel, signature={"x_ptr": "*fp32", "n": "i32"}, HALF=64) == {"HALF": 64, "BLOCK": 128}
-
-
 def test_a_constexpr_may_be_passed_by_position():
     kernel = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
     assert constexprs(kernel, Tensor(), 8, 64) == {"HALF": 64, "BLOCK": 128}
     assert "multiple values for argument 'HALF'" in refusal(SignatureError, kernel, Tensor(), 8, 64, HALF=64)
-
-
-def test_heuristics_run_for_each_variant():
-    kernel = decided(HAS_BIAS=lambda args: args["bias_ptr"] is not None)
-    variants = [{"signature": {"bias_ptr": None}}, {}]
-    mod = load(kernel, signature=SIGNED, BLOCK=64, variants=variants, grid=1)
-    assert list(mod) == ["decided", "decided__bias_ptr_None", "decided__variant_1"]
 
 
 def test_outer_heuristics_run_first_and_inner_ones_replace_their_values():
@@ -93,15 +81,8 @@ def test_heuristics_may_set_options():
     "ask",
     [
         lambda args: args["n"] % 16 == 0,
-        lambda args: args["n"] > 4,
-        lambda args: args["n"] == 4,
         lambda args: bool(args["bias_ptr"]),
-        lambda args: args["bias_ptr"].numel() > 0,
-        lambda args: args["bias_ptr"] in (1, 2),
-        lambda args: f"{args['n']}" == "4",
         lambda args: math.log2(args["n"]) > 3,
-        lambda args: len(args["bias_ptr"]) > 3,
-        lambda args: {args["n"]: True}[4],
         lambda args: args["bias_ptr"],
     ],
 )
@@ -171,18 +152,6 @@ def test_a_hook_over_example_arguments_leaves_them_as_they_are():
     assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
 
 
-def test_a_hook_may_ask_what_is_a_descriptor():
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    def hook(nargs: Any) -> None:
-        if isinstance(nargs["a_desc"], TensorDescriptor):
-            halve(nargs)
-
-    assert extract(configured(hook), signature=DUMMY).descriptors[1].block_shape == (128, 64)
-    config = triton.Config({"BLOCK": 64}, pre_hook=lambda nargs: isinstance(nargs["x_ptr"], TensorDescriptor))
-    assert extract(kernels.vector_add, signature=ADD, config=config).constexprs == (("BLOCK", 64),)
-
-
 def test_all_configurations_with_their_hooks(stub_driver):
     configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
     kernel = tuned(*configs)(kernels.persistent_matmul)
@@ -208,10 +177,6 @@ def counts(_: Any) -> None:
     COUNT[0] += 1
 
 
-def by_default(nargs: Any, count: Any = COUNT) -> None:
-    count.append(nargs["BLOCK"])
-
-
 def by_global(nargs: Any) -> None:
     global COUNT  # noqa: PLW0603  what the test is about
     COUNT = nargs["BLOCK"]
@@ -233,36 +198,16 @@ def by_closure() -> Callable[[Any], None]:
     return hook
 
 
-def by_unbound_variable() -> Callable[[Any], Any]:
-    factor = 2
-
-    def hook(nargs: Any) -> int:
-        return nargs["BLOCK"] * factor  # noqa: F821  what the test is about
-
-    del factor
-    return hook
-
-
-def by_a_helper(nargs: Any) -> None:
-    counts(nargs)
-
-
 @pytest.mark.parametrize(
     ("hook", "expected"),
     [
         (lambda nargs: nargs["out_ptr"].zero_(), "it uses 'out_ptr', which is unknown at the build (its zero_)."),
-        (lambda nargs: nargs["n"] + 1, "it uses 'n', which is unknown at the build ("),
         (lambda nargs: nargs["nothing"], "it uses 'nothing', which is unknown at the build ('nothing')."),
-        (lambda nargs: nargs["BLOCK"] / 0, "this hook is different: it fails with ZeroDivisionError"),
         (counts, "this hook is different: it uses 'COUNT', which is a list."),
-        (by_a_helper, "this hook is different: it uses 'COUNT', which is a list."),
-        (by_default, "this hook is different: it uses 'default 0', which is a list."),
         (by_global, "this hook is different: it contains the instruction STORE_GLOBAL 'COUNT'."),
         (by_import, "this hook is different: it contains the instruction IMPORT_NAME 'gc'."),
         (by_closure(), "this hook is different: it contains the instruction STORE_DEREF 'count'."),
-        (by_unbound_variable(), "this hook is different: it fails with NameError"),
         (lambda _: input(), "this hook is different: it uses 'input', which is a builtin_function_or_method."),
-        (lambda _: triton.testing.do_bench(None), "this hook is different: it uses 'triton', which is a module."),
         (print, "this hook is different: it is a builtin_function_or_method, which cannot be inspected."),
     ],
 )

@@ -19,9 +19,9 @@ from support.driver import find_compiler
 HERE = Path(__file__).parent
 
 
-CASES = [("add", 90), ("pairs", 90)]
-if hasattr(triton.language, "make_tensor_descriptor"):
-    CASES += [("descriptors", 90), ("descriptors", 80), ("descriptors_pairs", 90), ("scratch", 90)]
+CASES = [
+    ("add", 90), ("pairs", 90), ("descriptors", 90), ("descriptors", 80), ("descriptors_pairs", 90), ("scratch", 90),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

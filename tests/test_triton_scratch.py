@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -167,23 +166,6 @@ def test_scratch_memory_is_freed_if_the_launch_fails(mod, framework, stub_driver
     assert framework.events[1:] == [("free", 0)]
 
 
-def test_an_empty_grid_allocates_no_scratch_memory(mod, framework, stub_driver):
-    mod.small(array(), 0)
-    assert framework.events == []
-    assert stub_driver.calls() == []
-
-
-def test_a_framework_without_memory_is_quoted(mod, framework, stub_driver):
-    framework.problem = b"CUDA out of memory. Tried to allocate 319 bytes."
-    text = (
-        "small(): cannot allocate the 192 bytes of scratch memory that the kernel needs on cuda:0: CUDA out of memory. "
-        "Tried to allocate 319 bytes."
-    )
-    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
-        assert_refused(RuntimeError, text, mod.small, array(), 1)
-    assert stub_driver.launches() == []
-
-
 def test_more_than_64_bits_count_is_an_error(mod, framework):
     text = (
         f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the "
@@ -207,23 +189,6 @@ def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(mod, framew
     assert framework.events == []
 
 
-def test_a_stream_of_tvm_ffi_alone_has_scratch_memory_of_the_driver(mod, framework, stub_driver):
-    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x78):
-        mod.small(array(), 1)
-    assert [call.number("stream") for call in stub_driver.calls("cuMemFreeAsync")] == [0x78]
-    assert framework.events == []
-
-
-def test_a_driver_without_memory_is_an_error(mod, framework, stub_driver):
-    stub_driver.fail("cuMemAllocAsync", 2)
-    text = (
-        "small(): cannot allocate 223 bytes of scratch memory on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (out of "
-        "memory); free device memory, or use less of it"
-    )
-    assert_refused(RuntimeError, text, mod.small[1, None, None, 0x77], array(), 1)
-    assert stub_driver.launches() == []
-
-
 # ---- without a framework that is registered ------------------------------------------------------------------------
 
 
@@ -233,11 +198,6 @@ def test_without_a_framework_the_driver_allocates(mod, stub_driver):
     made, freed = stub_driver.calls("cuMemAllocAsync"), stub_driver.calls("cuMemFreeAsync")
     assert [call.number("size") for call in made] == [3 * 2 * 96 + 127, 96 + 127]
     assert [call.number("stream") for call in made] == [call.number("stream") for call in freed] == [0, 0x77]
-
-
-def test_plain_tvm_ffi_launches_with_scratch_too(library, stub_driver):
-    tvm_ffi.load_module(str(library)).small(tvm_ffi.from_dlpack(array()), 2)
-    assert [call.number("size") for call in stub_driver.calls("cuMemAllocAsync")] == [2 * 2 * 96 + 127]
 
 
 # ---- called straight from Python's objects (core/python.cc) ---------------------------------------------------------
@@ -250,35 +210,6 @@ def direct(library: Path, stub_driver: StubDriver) -> Iterator[jitload.Module]:
     assert isinstance(module.scale, TypedFunction)
     with arrays_as_tensors(module):
         yield module
-
-
-def test_a_launch_on_the_frameworks_stream(direct, stub_driver):
-    x = Array(device=1)
-    assert direct.scale(x, None, 16, 1) is None
-    (launch,) = stub_driver.launches()
-    assert (launch.kernel, launch.grid, launch.device, launch.stream) == ("scale", (16, 1, 1), 1, 0x5001)
-    address = struct.pack("<Q", ctypes.addressof(x.memory))
-    assert launch.arguments == (address, struct.pack("<i", 16), b"\x80\x3f", bytes(8), bytes(8))
-
-
-def test_the_grid_and_the_stream_of_the_call(direct, stub_driver):
-    direct.scale[3, 4](Array(), None, 16, 1.0)
-    direct.scale[(5,), None, None, 0x77](Array(), None, 16, 1.0)
-    assert [(launch.grid, launch.stream) for launch in stub_driver.launches()] == [
-        ((3, 4, 1), 0x5000),
-        ((5, 1, 1), 0x77),
-    ]
-
-
-def test_a_refusal_is_raised_once(direct, stub_driver):
-    for _ in range(2):
-        with pytest.raises(
-            ValueError, match=r"^scale__a\(\): argument 'n' \(i32\) must be a multiple of 16: the kernel"
-        ):
-            direct.scale__a(Array(), None, 17, 1.0)
-        with pytest.raises(TypeError, match=r"^scale__a\(\): argument 'n' must be an int, got float$"):
-            direct.scale__a(Array(), None, 16.0, 1.0)
-    assert stub_driver.launches() == []
 
 
 def test_scratch_on_the_frameworks_stream(direct, stub_driver):

@@ -12,9 +12,8 @@ from support.arrays import CudaArray
 from support.triton import aligned_array
 
 import jitload
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import LaunchSpecError
 from jitload.request.variants import source_digest
-from jitload.tuning.jobs import tune_requests
 
 pytest.importorskip("triton")
 from triton_tuned import tuned_add
@@ -89,13 +88,6 @@ def test_a_file_for_another_kernel_is_refused(tmp_path):
         load(tuned=path, variants=None, config={"BLOCK": 512})
 
 
-def test_the_decorator_leaves_configurations_out(monkeypatch):
-    monkeypatch.setattr(tuned_add, "early_config_prune", lambda configs, _args, **_: configs[1:])
-    example = torch.empty(64, device="meta")
-    mod = jitload.load_triton("p", tuned_add, example, example, example, 1000, variants="all", grid=GRID, arch=ARCH)
-    assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
-
-
 def test_the_decorator_builds_the_best_configurations_of_its_model(monkeypatch, caplog):
     monkeypatch.setattr(tuned_add, "perf_model", lambda *, n, BLOCK, **_: abs(BLOCK - n))
     monkeypatch.setattr(tuned_add, "configs_top_k", 1)
@@ -108,41 +100,6 @@ def test_the_decorator_builds_the_best_configurations_of_its_model(monkeypatch, 
     assert not caplog.messages
     load()
     assert caplog.messages == ["tuned_add: prune_configs_by is not used, because there are no example arguments"]
-
-
-def test_the_decorator_may_repeat_a_configuration(monkeypatch):
-    monkeypatch.setattr(tuned_add, "configs", [*tuned_add.configs, tuned_add.configs[0]])
-    assert len(load().tuned_add._jitload_facts["triton"]["variants"]) == len(tuned_add.configs) - 1
-
-
-def test_the_decorator_may_read_arguments_as_keywords(monkeypatch):
-    monkeypatch.setattr(tuned_add, "early_config_prune", lambda configs, _args, **words: configs[words["n"] :])
-    example = torch.empty(64, device="meta")
-    words = {"variants": "all", "grid": GRID, "arch": ARCH}
-    mod = jitload.load_triton("p", tuned_add, example, example, example, n=1, **words)
-    assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
-    with pytest.raises(JitLoadError, match="kernel 'tuned_add': its prune_configs_by failed: KeyError\\('n'\\)"):
-        jitload.load_triton("p", tuned_add, example, example, example, 1, **words)
-
-
-REQUEST = {"name": "t", "kernel": "triton_tuned:tuned_add", "signature": SIGNATURE, "variants": "all", "grid": GRID}
-
-
-def test_a_job_names_a_triton_kernel(monkeypatch):
-    calls = []
-    monkeypatch.setattr("jitload.tuning.tuner.tune", lambda *args, **_: calls.append(args) or jitload.Tuning([]))
-    tune_requests([{**REQUEST, "arch": ARCH, "tune": [{"function": "tuned_add", "args": [4]}]}])
-    ((function, argument),) = calls
-    assert (function.__name__, argument) == ("tuned_add", 4)
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
-def test_a_job_tunes_a_triton_kernel(tmp_path):
-    job = {"function": "tuned_add", "args": [*["float32[4096]"] * 3, 4096], "outputs": ["out_ptr"], "progress": False}
-    tuning = tune_requests([{**REQUEST, "tune": [job]}], output=tmp_path / "add.json", seconds=0.1)
-    assert [row.reason for row in tuning.rows] == ["", ""]
-    assert len(jitload.Tuning.load(tmp_path / "add.json").choices) == 1
 
 
 @pytest.mark.gpu

@@ -283,13 +283,6 @@ class Pair(NamedTuple):
 
 
 @triton.jit
-def of_a_named_tuple(pair, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(pair.target + offsets, tl.load(pair.source + offsets, mask=mask) * pair.scale, mask=mask)
-
-
-@triton.jit
 def of_a_sized_tuple(pair, n):
     offsets = tl.program_id(0) * pair[2] + tl.arange(0, pair[2])
     mask = offsets < n

@@ -72,19 +72,19 @@ def by_a_member(x_ptr, made: tl.constexpr):
     tl.store(x_ptr, tl.program_id(0) + made.shift)
 
 
-if hasattr(triton, "constexpr_function"):
+@triton.constexpr_function
+def of_the_list():
+    return LISTED[0]
 
-    @triton.constexpr_function
-    def of_the_list():
-        return LISTED[0]
 
-    @triton.constexpr_function
-    def of_the_mapping():
-        return MAPPED["three"]
+@triton.constexpr_function
+def of_the_mapping():
+    return MAPPED["three"]
 
-    @triton.constexpr_function
-    def of_the_object():
-        return OBJECT.shift
+
+@triton.constexpr_function
+def of_the_object():
+    return OBJECT.shift
 
 
 @triton.jit

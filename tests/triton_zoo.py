@@ -30,22 +30,6 @@ def add_norm(
 
 
 @triton.jit
-def rotate(x_ptr, cos_ptr, sin_ptr, step, HEADS: tl.constexpr, HALF: tl.constexpr, BACK: tl.constexpr = None):
-    """A loop over constexprs, and a flag."""
-    offsets = tl.arange(0, HALF)
-    row = tl.program_id(0)
-    cos = tl.load(cos_ptr + row * HALF + offsets)
-    sin = tl.load(sin_ptr + row * HALF + offsets)
-    if BACK:
-        sin = -sin
-    for head in tl.static_range(HEADS):
-        pointers = x_ptr + row * step + 2 * head * HALF + offsets
-        first, second = tl.load(pointers), tl.load(pointers + HALF)
-        tl.store(pointers, first * cos - second * sin)
-        tl.store(pointers + HALF, second * cos + first * sin)
-
-
-@triton.jit
 def experts(
     a_ptr, b_ptr, c_ptr, scale_ptr, tokens_ptr, expert_ptr, n_tokens_ptr, N, K, expert_step, b_step, b_lane,
     TILE: tl.constexpr, DTYPE: tl.constexpr, IS_SCALED: tl.constexpr,
@@ -65,18 +49,6 @@ def experts(
     if IS_SCALED:
         total *= tl.load(scale_ptr + expert)
     tl.store(c_ptr + token[:, None] * N + column[None, :], total.to(DTYPE), mask=column[None, :] < N)
-
-
-@triton.jit
-def quantise(x_ptr, out_ptr, scale_ptr, n, eps, low, high, BLOCK: tl.constexpr):
-    """Stores of 8-bit floats, negative numbers as scalars."""
-    offsets = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=tl.arange(0, BLOCK) < n, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(x)), eps) / high
-    tl.store(
-        out_ptr + offsets, tl.clamp(x / scale, low, high).to(out_ptr.dtype.element_ty), mask=tl.arange(0, BLOCK) < n
-    )
-    tl.store(scale_ptr + tl.program_id(0), scale)
 
 
 @triton.jit
