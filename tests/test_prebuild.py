@@ -1,7 +1,6 @@
 """`prebuild`: many requests at once, the bad ones among them, progress, executors and how many workers there are."""
 
 import inspect
-import os
 import re
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,6 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload.prebuilding import requests
-from jitload.prebuilding.processes import worker_count
 
 
 def request(name: str, **options) -> dict:
@@ -122,16 +120,6 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
         done.check()
 
 
-def test_what_is_no_architecture_and_no_name_costs_that_request_alone(cache):
-    requests = [request("m", arch=None), request("m", arch=5), request("a\nb" + "x" * 300), request("good"), {1: 2}]
-    done = jitload.prebuild(requests, progress=False)
-    assert states(done) == ["failed", "failed", "failed", "built", "failed"]
-    assert [outcome.arch for outcome in done.failed] == ["None", "5", "sm_90a", "native"]
-    assert done.failed[0].error == "arch= must be a str such as 'sm_90a', or several, got NoneType"
-    assert done.failed[2].name == "a?b" + "x" * 76 + "…"
-    assert len(str(done).splitlines()) == 5
-
-
 def test_two_equal_requests_are_one_build(cache):
     assert sorted(states(jitload.prebuild([request("m")] * 4, progress=False))) == ["built", *["reused"] * 3]
 
@@ -140,10 +128,7 @@ def test_two_equal_requests_are_one_build(cache):
     ("arguments", "words"),
     [
         (({"name": "m"},), "requests must be an iterable of mappings, such as a list, got dict"),
-        ((None,), "requests must be an iterable of mappings, such as a list, got NoneType"),
         (([], None, ()), r"archs must be architectures, \('sm_80', 'sm_90a'\), or None, got \(\)"),
-        (([], None, 90), "archs must be architectures, .* got 90"),
-        (([], None, [90]), r"archs must be architectures, .* got \[90\]"),
         (([], "dask"), r"executor must have submit\(\), as concurrent.futures.Executor does, got 'dask'"),
     ],
 )
@@ -153,36 +138,7 @@ def test_wrong_arguments_are_refused(arguments, words):
         jitload.prebuild(**dict(zip(names, arguments, strict=False)))
 
 
-@pytest.mark.parametrize("jobs", [0, -1, "2", 1.5])
-def test_a_wrong_number_of_jobs_is_refused(jobs):
-    with pytest.raises(jitload.JitLoadError, match="jobs must be a positive number of processes, got "):
-        jitload.prebuild([], jobs=jobs)
-
-
-def test_nothing_to_do_is_done_at_once(capfd):
-    assert str(jitload.prebuild([])) == "0 built, 0 reused, 0 failed, in 0.0 s"
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    (outcome,) = jitload.prebuild([request("m")], progress=False).outcomes
-    assert outcome.state == "failed"
-    assert str(tmp_path / "file" / "cache") in outcome.error
-
-
 # ---- progress --------------------------------------------------------------------------------------------------
-
-
-def test_a_terminal_shows_a_bar(cache, capfd, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes standard error for a terminal
-    jitload.prebuild([request("m")], progress=False)
-    jitload.prebuild([request("m"), request("n"), 17])  # as if an earlier prebuild had been interrupted
-    shown = capfd.readouterr()
-    assert "3/3" in shown.err
-    assert "prebuild: 1 built, 1 reused, 1 failed" in shown.err
-    assert shown.out == ""
 
 
 # ---- executors -------------------------------------------------------------------------------------------------
@@ -233,17 +189,6 @@ def test_what_a_broken_executor_leaves_is_built_here(cache, caplog):
     assert "a worker of the executor died, and 3 requests are left; they are built on this machine" in caplog.text
 
 
-def test_an_error_of_the_executor_itself_is_that_requests_failure(cache):
-    class Refusing(_Broken):
-        def submit(self, function, /, *words, **more):
-            future: Future = Future()
-            future.set_exception(ValueError("no room on node 7\nand more"))
-            return future
-
-    (outcome,) = jitload.prebuild([request("m")], Refusing(), progress=False).outcomes
-    assert (outcome.state, outcome.error) == ("failed", "ValueError: no room on node 7")
-
-
 def test_an_executor_that_takes_no_tasks_is_refused_by_name():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
@@ -253,15 +198,3 @@ def test_an_executor_that_takes_no_tasks_is_refused_by_name():
 
 
 # ---- how many --------------------------------------------------------------------------------------------------
-
-
-def test_workers_are_bounded_by_cores_and_by_memory(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
-    assert worker_count() == 1
-    monkeypatch.setattr("jitload.building.resources.core_count", lambda: 48)
-    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 1 << 40)
-    assert worker_count() == 48
-    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 5 << 30)
-    assert worker_count() == 10
-    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 1 << 20)
-    assert worker_count() == 1

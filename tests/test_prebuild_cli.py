@@ -106,26 +106,7 @@ def test_json_is_a_list_or_has_requests(cache, tmp_path):
     assert read_requests(write_json(tmp_path, {"requests": rows})) == [request]
 
 
-def test_a_triton_kernel_beside_the_file_is_built(cache, capsys, tmp_path, fresh_modules):
-    pytest.importorskip("triton")
-    text = "import triton, triton.language as tl\n\n@triton.jit\ndef fill(x, n, BLOCK: tl.constexpr):\n"
-    write_python(tmp_path, text + "    i = tl.arange(0, BLOCK)\n    tl.store(x + i, 1.0, mask=i < n)\n")
-    signature = {"x": "*fp32:16", "n": "i32"}
-    rows = [{"name": "t", "kernel": "requests_here:fill", "signature": signature, "constexprs": {"BLOCK": 64}}]
-    code, out, _ = run(capsys, write_json(tmp_path, rows), "--arch", "sm_90")
-    assert code == 0, out
-
-
 # ---- what is printed -------------------------------------------------------------------------------------------
-
-
-def test_a_failure_is_exit_code_1_and_does_not_stop_the_rest(cache, capsys, tmp_path):
-    rows = [row("one"), {"name": "bad", "cuda_sources": 'extern "C" __global__ void f() { nonsense; }'}]
-    code, out, err = run(capsys, write_json(tmp_path, rows), "--arch", ARCH, "-q")
-    assert (code, err) == (1, "")
-    lines = out.splitlines()
-    assert lines[0].startswith("1 built, 0 reused, 1 failed, in ")
-    assert lines[1].startswith("  bad (sm_90a): NVRTC could not compile 'bad.cu' for sm_90a: bad.cu:1: ")
 
 
 def test_json_has_a_line_for_each_request(cache, capsys, tmp_path):
@@ -141,9 +122,7 @@ def test_json_has_a_line_for_each_request(cache, capsys, tmp_path):
     ("text", "words"),
     [
         ("REQUESTS = 3", "requests_here:REQUESTS must be a list of mappings, or a function that returns one"),
-        ("REQUESTS = {'name': 'm'}", "requests_here:REQUESTS must be a list of mappings"),
         ("", "the module requests_here has no 'REQUESTS'"),
-        ("import nothing_of_that_name", "cannot be imported (ModuleNotFoundError: No module named 'nothing_of_that"),
         ("raise SystemExit(3)", "the module requests_here cannot be imported (SystemExit: 3)"),
         ("def REQUESTS():\n    return 1 / 0", "requests_here:REQUESTS() failed: ZeroDivisionError: division by zero"),
     ],
@@ -161,8 +140,6 @@ def test_a_python_file_without_requests_is_refused(capsys, tmp_path, text, words
     ("rows", "words"),
     [
         ({"kernels": []}, "must contain `requests` and nothing else: [[requests]] in TOML, a list in JSON"),
-        ([1], "must contain `requests` and nothing else"),
-        ([{"name": "m", "sources": 3}], "request 1, sources: paths must be strings, got 3"),
         ([{"name": "m"}, {"functions": {"f": {"gird": 1}}}], "request 2, 'f': a Launch got an unexpected keyword"),
         ([{"functions": {"f": {"grid": "x +"}}}], "request 1, 'f': "),
     ],
@@ -181,7 +158,6 @@ CONTENTS = {"json.py": "REQUESTS = []\n", "deep.json": "[" * 100_000}
     ("target", "words"),
     [
         ("nowhere.py", "nowhere.py: there is no file"),
-        ("nowhere.json", "nowhere.json cannot be read: "),
         ("no_such_module", "no_such_module: the module no_such_module cannot be imported"),
         ("a b/$(x)", "'a b/$(x)' names no requests: pass kernels.py, kernels.toml, kernels.json or a.module"),
         ("json.py", "'json' is also another module ("),
@@ -222,18 +198,6 @@ def test_a_bundle_is_what_was_asked_for_and_all_may_read_it(cache, capsys, tmp_p
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     path = jitload.build_inline("one", cuda_sources=kernel("one"), arch=ARCH)
     assert Path(path).is_relative_to(bundle)
-
-
-def test_a_bundle_s_directories_are_open_to_all_as_the_umask_has_it(cache, capsys, tmp_path):
-    target = write_json(tmp_path, [row("one")])
-    before = os.umask(0o022)
-    try:
-        code, _, _ = run(capsys, target, "--arch", ARCH, "--bundle", str(tmp_path / "package" / "data" / "kernels"))
-    finally:
-        os.umask(before)
-    assert code == 0
-    for directory in ("package", "package/data", "package/data/kernels"):
-        assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o755
 
 
 def test_the_command_builds_from_another_directory(cache, tmp_path):

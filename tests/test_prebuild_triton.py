@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from triton_tuned import tuned_add
 
 import jitload
 from jitload.cache.archive import fill_bundle
-from jitload.prebuilding.requests import needs_this_process, portable_request
 
 GRID = "ceil_div(n, BLOCK)"
 ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
@@ -56,20 +54,6 @@ def test_triton_kernels_beside_cuda_source_and_a_call_finds_them(cache):
         num_warps=8,
         arch=ARCH,
     )
-    assert entries(cache) == before
-
-
-def test_each_architecture_and_several_in_one(cache):
-    several = {**ADDED, "arch": ("sm_80", "sm_90")}
-    done = jitload.prebuild([ADDED, several], archs=("sm_80", "sm_90"), progress=False)
-    assert [(outcome.arch, outcome.state) for outcome in done.outcomes] == [
-        ("sm_80", "built"),
-        ("sm_90", "built"),
-        ("sm_80, sm_90", "built"),
-    ]
-    before = entries(cache)
-    load_added(arch="sm_80")
-    load_added(arch=("sm_80", "sm_90"))
     assert entries(cache) == before
 
 
@@ -141,19 +125,6 @@ def test_a_kernel_that_a_module_does_not_name_is_built_here(cache):
     assert states(done) == ["built"], str(done)
 
 
-def test_which_kernels_have_a_name_that_others_can_import(monkeypatch):
-    assert portable_request({"kernel": kernels.vector_add})["kernel"] == "triton_kernels:vector_add"
-    assert portable_request({"kernel": tuned_add})["kernel"] == "triton_tuned:tuned_add"
-    monkeypatch.setattr(tuned_add, "best_config", triton.Config({"BLOCK": 512}), raising=False)
-    measured = {"kernel": tuned_add}
-    assert portable_request(measured) is measured
-    assert needs_this_process(measured)
-    monkeypatch.setitem(sys.modules, "made_up", sys.modules["triton_kernels"])
-    monkeypatch.setattr(kernels.vector_add.fn, "__module__", "made_up")
-    made_up = {"kernel": kernels.vector_add}
-    assert portable_request(made_up) is made_up
-
-
 # ---- what goes wrong -------------------------------------------------------------------------------------------
 
 
@@ -174,8 +145,6 @@ def test_a_request_that_cannot_be_built_fails_alone(cache):
         request("good"),
         {"name": "odd", "kernel": "triton_outer:by_an_object", "signature": {"x_ptr": "*i32"}},
     ]
-    if not hasattr(triton, "constexpr_function"):
-        requests.pop()
     done = jitload.prebuild(requests, archs=(ARCH,), progress=False)
     assert [outcome.state == "built" for outcome in done.outcomes] == [each == request("good") for each in requests]
     *wrong, refused = done.failed[: len(NO_KERNELS) + 1]
@@ -186,12 +155,6 @@ def test_a_request_that_cannot_be_built_fails_alone(cache):
     assert line.endswith(refused.error)
     for odd in done.failed[len(NO_KERNELS) + 1 :]:
         assert odd.error.startswith("'odd' cannot be cached, because its key would be incomplete: ")
-
-
-def test_an_executor_builds_triton_kernels_too(cache):
-    with ThreadPoolExecutor(1) as executor:
-        done = jitload.prebuild([ADDED, request("one")], executor, archs=(ARCH,), progress=False)
-    assert states(done) == ["built"] * 2, str(done)
 
 
 # ---- for another machine ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -18,10 +17,7 @@ from builds import python_command, python_env, work_dirs
 from test_prebuild import request, states
 
 import jitload
-from jitload.errors import CompileError, ToolchainError
-from jitload.prebuilding import processes
-from jitload.prebuilding.processes import LocalWorkers
-from jitload.prebuilding.worker import Task, build_task
+from jitload.errors import CompileError
 
 # Kills the nearest Python above it: the worker that builds a module called "victim".
 _KILLER = """#!/bin/sh
@@ -78,15 +74,6 @@ def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_pat
     assert all(name.startswith("victim-") for name in work_dirs(cache))
 
 
-def test_a_compiler_that_makes_no_library_and_reports_no_error_is_named(cache, tmp_path, monkeypatch):
-    put_compiler(tmp_path, monkeypatch, 'case "$*" in *victim.so*) exit 0;; esac')
-    done = jitload.prebuild([request(name) for name in ("a", "victim", "b")], progress=False, jobs=1)
-    assert states(done) == ["built", "failed", "built"]
-    with pytest.raises(ToolchainError, match=r"other-c\+\+ reported no error but did not make victim[.]so") as caught:
-        jitload.build_inline(**request("victim"))
-    assert done.failed[0].error == str(caught.value)
-
-
 class Unreadable:
     """What can be sent, and not be made anew where it arrives."""
 
@@ -107,20 +94,6 @@ def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capf
     assert "Traceback" not in capfd.readouterr().err
 
 
-class CollectorState:
-    """A "build" that answers whether the garbage collector of its process is enabled."""
-
-    def __reduce__(self):
-        return eval, ("lambda task: str(__import__('gc').isenabled())",)
-
-
-def test_a_worker_collects_garbage_after_its_first_request():
-    worker = processes.LocalWorkers(1).workers.take()
-    assert [worker.ask(pickle.dumps((CollectorState(), None))) for _ in range(3)] == ["False", "True", "True"]
-    worker.close()
-    worker.await_end()
-
-
 # ---- workers that die ------------------------------------------------------------------------------------------
 
 
@@ -138,13 +111,6 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
     assert states(done) == ["built", "failed", "built", "built", "built"]
     assert done.failed[0].error == "3 workers died while they built the request; the last one was ended by SIGKILL"
     assert log.read_text() == "x\n" * 3
-
-
-def test_a_worker_that_exits_is_reported_with_its_status(monkeypatch):
-    monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
-    with LocalWorkers(1) as workers:
-        outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
-    assert outcome.error == "3 workers died while they built the request; the last one ended with status 7"
 
 
 @pytest.mark.parametrize("program", ["/nowhere/python", ""])
