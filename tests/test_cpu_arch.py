@@ -7,7 +7,7 @@ import torch
 
 import jitload
 from jitload import Launch
-from jitload.errors import CacheError, JitLoadError, ToolchainError, warn_once
+from jitload.errors import CacheError, ToolchainError, warn_once
 
 SOURCE = """
 extern "C" __global__ void twice(float* x, int n) {
@@ -92,19 +92,6 @@ def test_functions_for_gpus_refuse_the_cpu(build, said):
     with pytest.raises(ToolchainError) as caught:
         build()
     assert said in str(caught.value)
-
-
-def test_options_of_nvcc_and_gcc_reach_the_compiler():
-    flags = {"extra_cuda_cflags": ["-DN=3", "--use_fast_math", "-std=c++20", "-lineinfo", "-O3", "-Ofc", "max"]}
-    source = SOURCE.replace("*= 2", "*= N") + "static_assert(__cplusplus == 202002L);"
-    mod = jitload.load_inline("options", cuda_sources=source, functions=FUNCTIONS, arch="cpu", **flags)
-    x = torch.ones(4)
-    mod.twice(x)
-    assert torch.equal(x, torch.full((4,), 3.0))
-    source = SOURCE.replace("*= 2", "*= HOST")
-    jitload.load_inline("options", cuda_sources=source, arch="cpu", extra_cflags=["-DHOST=2", "-O1"])
-    with pytest.raises(JitLoadError, match="extra_cuda_cflags has '--bogus', which has no meaning on the CPU"):
-        jitload.load_inline("options", cuda_sources=SOURCE, arch="cpu", extra_cuda_cflags=["--bogus"])
 
 
 def test_a_header_that_changes_is_compiled_again(tmp_path):

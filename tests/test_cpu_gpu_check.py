@@ -2,8 +2,6 @@
 
 import logging
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,19 +24,8 @@ REFUSED = {
         "float f(float x) { return x; }\n" + KERNEL.format("x[0] = f(1);"),
         "considered a host function",
     ),
-    "a container": ("#include <vector>\n" + KERNEL.format("std::vector<int> v(3); x[0] = v[0];"), 'no member "vector"'),
     "an exception": (KERNEL.format("if (n) throw 1;"), "does not support exception handling"),
-    "an array of variable length": (KERNEL.format("float a[n]; x[0] = a[0];"), "must have a constant value"),
     "a host variable": ("float g = 3;\n" + KERNEL.format("x[0] = g;"), "considered a host variable"),
-    "initialised shared memory": (
-        KERNEL.format("__shared__ float s[2] = {1, 2}; x[0] = s[n];"),
-        "initializer not allowed",
-    ),
-    "an automatic constant": (KERNEL.format("__constant__ float c[2]; x[0] = c[n];"), 'automatic "__constant__"'),
-    "a write to threadIdx": (KERNEL.format("threadIdx.x = 3;"), "must be a modifiable lvalue"),
-    "rand": ("#include <stdlib.h>\n" + KERNEL.format("x[0] = rand();"), '"rand" is undefined'),
-    "a name beyond ASCII": (KERNEL.format("float é = 1; x[0] = é;"), "unrecognized token"),
-    "thread_local": (KERNEL.format("static thread_local int s; x[0] = s++;"), "cannot use thread_local"),
     "an atomic that CUDA lacks": (
         'extern "C" __global__ void k(long long* x) { atomicAdd(x, 1ll); }',
         'no instance of overloaded function "atomicAdd"',
@@ -70,9 +57,8 @@ def test_code_that_nvrtc_refuses_is_refused(case):
         check_device_code(source, "sm_90", find_cuda_toolchain(read_settings()))
 
 
-@pytest.mark.parametrize("case", ["a container", "a template that a launch names"])
-def test_what_nvrtc_refuses_is_refused_in_its_words(case):
-    text, words = REFUSED[case]
+def test_what_nvrtc_refuses_is_refused_in_its_words():
+    text, words = REFUSED["a template that a launch names"]
     with pytest.raises(CompileError) as caught:
         load(text)
     assert caught.value.stage == "nvrtc"
@@ -99,18 +85,6 @@ def test_code_for_the_cpu_alone():
     assert x.item() == 1
 
 
-def test_an_error_that_both_find_is_the_cpus_unless_it_is_about_a_header_of_ours():
-    with pytest.raises(CompileError) as caught:
-        load(KERNEL.format("x[0] = undefined;"))
-    assert caught.value.stage == "host"
-    with pytest.raises(CompileError, match="must have a void return type") as caught:
-        load('extern "C" __global__ int k(float* x) { return 1; }')
-    assert caught.value.stage == "host"
-    with pytest.raises(CompileError, match="no instance of overloaded function") as caught:
-        load("struct Wide { double a, b; };\n" + KERNEL.format("x[0] = __match_any_sync(~0u, Wide());"))
-    assert caught.value.stage == "nvrtc"
-
-
 def test_a_header_that_only_the_gpu_reads_counts(cache, tmp_path):
     text = '#ifndef JITLOAD_CPU\n#include "gpu.h"\n#endif\n' + KERNEL.format("")
     (tmp_path / "gpu.h").write_text("// fine\n")
@@ -120,20 +94,13 @@ def test_a_header_that_only_the_gpu_reads_counts(cache, tmp_path):
         load(text, extra_include_paths=[tmp_path])
 
 
-@pytest.mark.parametrize("missing", ["NVRTC", "a new NVRTC", "cuda-bindings", "headers"])
+@pytest.mark.parametrize("missing", ["NVRTC", "headers"])
 def test_without_nvrtc_it_says_so_once(missing, cache, caplog, monkeypatch):
     text = KERNEL.format("if (n) throw 1;")
-    toolchain = find_cuda_toolchain(read_settings())
-    if missing == "NVRTC":
-        toolchain = None
-    elif missing == "a new NVRTC":
-        toolchain = toolchain._replace(version=(12, 3))
-    elif missing == "headers":
-        toolchain = toolchain._replace(include_dirs=())
+    toolchain = None
+    if missing == "headers":
+        toolchain = find_cuda_toolchain(read_settings())._replace(include_dirs=())
         text = f"#include <cooperative_groups.h>\n{text}"
-    else:
-        monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-        monkeypatch.setattr("jitload.cuda.program.load_nvrtc", gpu_check_without_cache)
     monkeypatch.setattr("jitload.sources.cpu.find_cuda_headers", lambda _: toolchain)
     library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):
@@ -145,12 +112,6 @@ def test_without_nvrtc_it_says_so_once(missing, cache, caplog, monkeypatch):
     assert "pip install" in messages[0].message
 
 
-def gpu_check_without_cache(path: Path) -> Any:
-    from jitload.cuda.bindings import load_bindings
-
-    return load_bindings("nvrtc", path)
-
-
 def test_a_hit_does_not_import_nvrtc(cache):
     code = f"""
 import sys, jitload
@@ -159,20 +120,6 @@ print("cuda.bindings.nvrtc" in sys.modules)
 """
     runs = [run_python(code, {"JITLOAD_CPU_GPU_CHECK": "1"}) for _ in range(2)]
     assert [run.stdout for run in runs] == ["True\n", "False\n"], runs[0].stderr
-
-
-GROUPS = '#include <cooperative_groups.h>\nextern "C" __global__ void k({}) {{ cooperative_groups::this_grid(); }}'
-
-
-@pytest.mark.parametrize(("parameters", "runs"), [("float* x", 1), ("cuda::std::integral_constant<int, 1>* x", 2)])
-def test_cooperative_groups_without_the_library_they_include(parameters, runs, nvrtc_runs):
-    """NVRTC takes a second for the library, so it is left out unless the source needs it."""
-    toolchain = find_cuda_toolchain(read_settings())
-    if not any((folder / "cuda/std/type_traits").is_file() for folder in toolchain.include_dirs):
-        pytest.skip("this kit has no C++ library")
-    source = DeviceSource(name="m", pieces=(("m.cu", GROUPS.format(parameters)),))
-    check_device_code(source, "sm_90", toolchain)
-    assert [any("_CG_LIMIT" in option for option in job.options) for job in nvrtc_runs] == [True, False][:runs]
 
 
 def test_more_shared_memory_than_a_gpu_gives_is_an_error():
@@ -200,19 +147,10 @@ def test_more_shared_memory_than_a_gpu_gives_is_an_error():
             load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
 
 
-def test_shared_memory_that_nvcc_optimizes_away_is_no_error():
-    text = """__device__ void f() { __shared__ float a[10000]; a[threadIdx.x] = 1; }
-    extern "C" __global__ void k(float* x) { __shared__ float b[10000]; b[threadIdx.x] = 2; f(); x[0] = b[0]; }"""
-    x = torch.zeros(1)
-    load(text, extra_cflags=["-O0"]).k[1, 1](x)
-    assert x.item() == 2
-
-
 BOUNDS = """
 template <class T, int N> struct Config { static const int threads = sizeof(T) * N; };
 #define KERNEL extern "C" __launch_bounds__(32) __global__
 __global__ void __launch_bounds__(128) a(float* x) { x[0] = threadIdx.x; }
-__launch_bounds__(64) __global__ void b(float* x) { x[0] = 1; __syncthreads(); }
 extern "C" __launch_bounds__(64 * (1 + 1), 2)
   __global__ void c(float* x) { x[0] = 1; }
 extern "C" __global__ __launch_bounds__(100) void d(float* x);
@@ -223,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(2048) g(float* x) { x[0] = 1; }
 template <class T, int N> __global__ void __launch_bounds__(Config<T, N>::threads) t(T* x) { x[0] = 1; }
 template __global__ void t<float, 40>(float* x);
 """
-MOST_THREADS = {"a": 128, "b": 64, "c": 128, "d": 100, "e": 32, "f": 1024, "g": 1024, "t": 160, "u": 96}
+MOST_THREADS = {"a": 128, "c": 128, "d": 100, "e": 32, "f": 1024, "g": 1024, "t": 160, "u": 96}
 
 
 def test_a_block_larger_than_the_launch_bounds_is_an_error():

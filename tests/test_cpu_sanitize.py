@@ -131,14 +131,6 @@ def test_an_invalid_access_is_found_with_its_line_and_thread(mod, access):
     assert message.startswith(f"{name}(): ")
 
 
-def test_a_compiler_that_fortifies_by_itself_does_not_hide_the_line(monkeypatch):
-    monkeypatch.setenv("JITLOAD_CXX", "g++ -D_FORTIFY_SOURCE=2")
-    text = 'extern "C" __global__ void bytes(char* y, int n) {\n  memset(y, 1, n);\n}'
-    mod = jitload.load_inline("watched", cuda_sources=text, arch="cpu", sanitize="address")
-    with pytest.raises(RuntimeError, match=r"watched\.cu:2"):
-        mod.bytes[1, 1](torch.zeros(5, dtype=torch.int8), 6)
-
-
 class Pair(ctypes.Structure):
     _fields_ = (("first", ctypes.c_int), ("second", ctypes.c_int))
 
