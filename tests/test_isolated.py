@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import pickle
 import signal
 import subprocess
 import time
@@ -17,8 +16,8 @@ import jitload
 from jitload import Launch
 from jitload.building.child_process import ChildProcess
 from jitload.cache.locks import hold_lock
-from jitload.cuda import isolated, parsed_headers
-from jitload.errors import CompileError, Diagnostic, LaunchSpecError, ToolchainError
+from jitload.cuda import isolated
+from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
 # Without the lines that prevent it, this name expression crashes NVRTC.
@@ -112,10 +111,6 @@ def test_the_child_has_the_environment_and_the_directory_of_its_parent(tmp_path,
     compile_alone(kernel("f"))
     monkeypatch.chdir(tmp_path)
     assert nvrtc_compile('#include "here.h"\n' + kernel("f", "x[0] = VALUE;"), arch=ARCH, isolate=True)
-    monkeypatch.setenv("JITLOAD_TEST", "before")
-    monkeypatch.setattr(parsed_headers, "compile_after_headers", lambda *_: os.environ["JITLOAD_TEST"])
-    question = isolated._Question(Path(), None, {**os.environ, "JITLOAD_TEST": "after"}, str(tmp_path))
-    assert isolated._answer(question) == "after"
 
 
 def test_threads_get_children_of_their_own():
@@ -196,36 +191,6 @@ assert test_isolated.worker() == before
 """
     done = run_python(code)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_process_that_may_die_compiles_by_itself(monkeypatch, nvrtc_runs):
-    """The workers of `prebuild` are such processes."""
-    monkeypatch.setattr(isolated, "is_needed", False)
-    monkeypatch.setattr(isolated._children, "ask", lambda *_: pytest.fail("a child process was asked"))
-    compile_alone(kernel("f"))
-    assert [job.is_isolated for job in nvrtc_runs] == [True]
-
-
-def test_without_a_python_to_start_it_says_so(monkeypatch):
-    isolated._end_children()
-    monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(ToolchainError, match="no child process can be started, because"):
-        compile_alone(kernel("f"))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        CompileError(
-            stage="host", name="m", log="log", diagnostics=(Diagnostic("f", 1, "error", "text"),), hint="hint"
-        ),
-        LaunchSpecError("problem", kernel="k", field="grid", expression="n+", column=2, hint="hint"),
-        ToolchainError("text"),
-    ],
-)
-def test_errors_can_be_sent_to_another_process(error):
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), copy.args, str(copy), vars(copy)) == (type(error), error.args, str(error), vars(error))
 
 
 @pytest.fixture
