@@ -102,7 +102,7 @@ REFUSED = [
     (lambda m: (n if n > 4 else 1,), "the function has a condition or a loop"),
     (lambda m: (1 + (m["x"] is None),), "the function has a condition or a loop"),
     (lambda m: (1 + (m["n"] == 4),), "comparisons are not supported"),
-    (lambda m: ((lambda n: n * HEADS)(m["n"]),), "the function has a function inside"),  # noqa: PLC3002
+    (lambda m: ((lambda n: n * PROGRAMS)(m["n"]),), "the function has a function inside"),  # noqa: PLC3002
     (stores, "does not support item assignment"),
     (grows, "an expression is too long"),
     (lambda m: (rows,), "rows is neither a run-time parameter nor an integer"),
