@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.wrappers import find_cuda_headers
 
 import jitload
 from jitload.cpptext.reading import SourceReading
@@ -137,29 +136,6 @@ def test_a_pointer_to_pointers_takes_addresses(mod):
             mod.rows(torch.tensor(addresses), wrong, out)
 
 
-def test_functions_in_cpp_take_vectors_as_tuples():
-    if find_cuda_headers() is None:
-        pytest.skip("needs CUDA's headers")
-    code = """
-#include <jitload/kernel_library.h>
-#include <jitload/vectors.h>
-#include <tvm/ffi/function.h>
-double total(int3 v, float4 f, dim3 g) { return v.x + 10 * v.y + 100 * v.z + f.x + f.w + 1000 * (g.x + g.y + g.z); }
-int64_t wide(uchar2 u, longlong2 l) { return u.x + u.y + l.y; }
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(total, total);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
-"""
-    mod = jitload.load_inline("vectors", cpp_sources=code)
-    assert mod.total((1, 2, 3), (0.5, 0, 0, 1), (4,)) == 321 + 1.5 + 6000
-    assert mod.wide([1, 255], (0, -(2**40))) == 256 - 2**40
-    for arguments in (((1, 2), (1, 2, 3, 4), (4,)), ((1, 2.5, 3), (1, 2, 3, 4), (4,)), ((1, 2, 3), (1, 2, 3, 4), ())):
-        with pytest.raises(TypeError, match=r"a tuple of [34] numbers in range"):
-            mod.total(*arguments)
-    for u in ((1, 256), (-1, 0), "ab"):
-        with pytest.raises(TypeError, match="uchar2, a tuple of 2 numbers in range"):
-            mod.wide(u, (0, 0))
-
-
 # A structure, and the layout of a parameter of that type.
 LAYOUTS = {
     "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8",
@@ -250,16 +226,6 @@ def test_a_structure_in_an_anonymous_namespace_has_a_layout():
         jitload.compile_cubin(text % ("f", ";"), arch="sm_90a")
 
 
-def test_vectors_of_cuda_work_before_the_kernel_library_header():
-    """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""
-    if find_cuda_headers() is None:
-        pytest.skip("needs CUDA's headers")
-    headers = "#include <jitload/vectors.h>\n#include <jitload/kernel_library.h>\n"
-    code = f"{headers}int64_t blocks(float4 color, dim3 tiles) {{ return tiles.x * tiles.y * tiles.z + color.w; }}"
-    mod = jitload.load_inline("vectors", cpp_sources=code, functions=["blocks"])
-    assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73
-
-
 def test_an_array_of_records_is_not_a_record(mod):
     out = torch.zeros(4, dtype=torch.int32)
     record = np.array((3, 4), "f4,i4")
@@ -281,11 +247,3 @@ def test_a_masked_array_is_refused(mod):
         mod.two((1, 2), PAIR(3, 4), plain)
         mod.two((1, 2), PAIR(3, 4), masked.data)
     assert plain.tolist() == masked.data.tolist() == [1, 2, 3, 4]
-
-
-def test_an_error_about_a_vector_in_cpp_names_its_header():
-    if find_cuda_headers() is None:
-        pytest.skip("needs CUDA's headers")
-    code = "#include <vector_types.h>\n#include <tvm/ffi/function.h>\nint64_t f(float4 v) { return v.x; }"
-    with pytest.raises(jitload.errors.CompileError, match=r"Include <jitload/vectors.h>, with which functions take"):
-        jitload.load_inline("vectors", cpp_sources=f"{code}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);")

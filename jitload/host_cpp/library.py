@@ -8,7 +8,6 @@ objects then show what the link lacks, such as functions of CUDA. If anything is
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -56,12 +55,6 @@ from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
-
-# Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
-_UNPACKED_VECTOR = re.compile(
-    r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
-    re.DOTALL,
-)
 
 
 def build_host_library(
@@ -147,9 +140,6 @@ def _hint(log: str, build: HostBuild) -> str:
     texts = [text for unit in build.host.units for _, text in unit.pieces]
     if build.host.is_torch and (hint := torch_hint(log, texts)):
         return hint
-    includes_vectors = any("jitload/vectors.h" in text for text in texts)
-    if _UNPACKED_VECTOR.search(log) and not includes_vectors:
-        return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
     if "requires separate compilation mode" in log:
         return "Kernels that launch kernels need extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
     library = library_hint(log, build.cuda.major if build.cuda else 13)
