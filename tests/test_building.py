@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from jitload.building.resources import pause_garbage_collection
 from jitload.building.stages import shown_log, stage
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
+
+
+def test_the_collector_is_off_for_a_limited_time():
+    with pause_garbage_collection(), pause_garbage_collection(at_most_s=0.01):
+        time.sleep(0.5)
+        assert gc.isenabled()
 
 
 def test_the_collector_is_on_again_after_a_failed_build():

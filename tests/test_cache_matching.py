@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, ROOT, build, kernel, load
+from builds import ADD, ARCH, EXPORT, ROOT, build, kernel, load
 from test_cache_tiers import package
 
 import jitload
@@ -166,15 +166,27 @@ def test_damage_is_found(cache, lose, caplog):
     assert "cannot be used (vec.so has" in caplog.text
 
 
-def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monkeypatch):
-    path = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice", extra_cflags=["-march=native"])
+def test_options_in_the_command_of_the_compiler_are_what_was_asked_for(monkeypatch):
+    key = CacheKey.of("vec", ())._replace(unknown_parts=("compiler",))
+    for command, differs in (("g++ -DA", ()), ("g++ -DB", ("compiler",)), ("g++", ())):
+        monkeypatch.setenv("JITLOAD_CXX", command)
+        assert differing_parts({}, {"compiler": "gcc version 12\n'-DA'"}, key, read_settings()) == differs
+
+
+@pytest.mark.usefixtures("cache")
+def test_native_code_is_for_the_processor_that_it_was_made_for(lose, monkeypatch, tmp_path):
+    (tmp_path / "get.c").write_text(f"#define VALUE 1\n{EXPORT}")
+
+    def build_native() -> str:
+        return jitload.build("m", sources=tmp_path / "get.c", extra_cflags=["-march=native"])
+
+    path = build_native()
     lose("compiler")
-    again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
-    assert jitload.build_inline("hand", **again) == path
+    assert build_native() == path
     for module in ("sources.common", "cache.matching"):
         monkeypatch.setattr(f"jitload.{module}.cpu_identity", lambda: "another processor")
     with pytest.raises(ToolchainError):
-        jitload.build_inline("hand", **again)
+        build_native()
 
 
 @pytest.mark.parametrize(

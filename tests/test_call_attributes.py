@@ -107,6 +107,16 @@ def test_more_than_the_device_gives(unused, stub_driver):
     assert stub_driver.launches() == []
 
 
+def test_a_limit_that_cannot_be_raised_stops_only_this_call(unused, stub_driver):
+    stub_driver.use_device(0)
+    stub_driver.fail("cuKernelSetAttribute", 801)
+    text = "tiles(): cannot raise the shared memory limit: CUDA_ERROR_NOT_SUPPORTED (operation not supported)"
+    for _ in range(2):  # no lock is left behind
+        assert_refused(RuntimeError, text, unused.tiles, 50_000)
+    unused.tiles(49152)
+    assert len(stub_driver.launches()) == 1
+
+
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ NAMES = {
     'const char* s = "__global__ void k() {}";': [],
     'const char* s = "\\"; __global__ void k() {}";': [],
     'auto s = R"x(__global__ void k() {})" )x"; __global__ void l() {}': ["l"],
-    "int n = 1'000'000; __global__ void k() {} int m = 0x1'f;": ["k"],
+    "int n = 1'000; __global__ void k() {} char c = 'x';": ["k"],
     "#define K __global__ void k() {}\n__global__ void l() {}": ["l"],
     "#define K(n) \\\n  __global__ void n() {} /* and\n more */ __global__ void n2();\n__global__ void l() {}": ["l"],
     "__global__ void NAME(k)(int* x) {}": [],

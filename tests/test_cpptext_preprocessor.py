@@ -19,6 +19,10 @@ def macros_of(text: str) -> Macros:
     return macros
 
 
+def test_a_quoted_argument_is_not_expanded():
+    assert macros_of("#define QUOTE(x) #x\n#define DIR lib").expansions("QUOTE(DIR/x.h)") == ['"DIR/x.h"']
+
+
 CONDITIONS = {
     "#if N == 2 && defined(A)": True,
     "#if !defined A || N < 1": False,

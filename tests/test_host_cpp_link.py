@@ -14,6 +14,7 @@ from support.wrappers import undefined_symbols
 import jitload
 from jitload.errors import LoadError
 from jitload.host_cpp import link
+from jitload.host_cpp.link import find_driver_calls
 from jitload.toolchain.host import Compiler
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -129,6 +130,14 @@ def test_calls_reach_the_real_driver(flags):
     module = jitload.load_module(build(extra_ldflags=flags))
     assert module.count_devices() == torch.cuda.device_count()
     assert module.retain() == 1
+
+
+def test_only_functions_of_the_driver_are_defined(tmp_path):
+    (tmp_path / "cuda.h").write_text(
+        "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuMemAlloc(void);\nCUresult CUDAAPI cuInit(unsigned);\n"
+    )
+    symbols = ["cuInit", "cuMemAlloc_v2", "cuFileRead", "cublasCreate_v2", "cudaMalloc", "cuInit_ptsz", "_ZN2cuIxE"]
+    assert find_driver_calls(symbols, [tmp_path]) == ("cuInit", "cuInit_ptsz", "cuMemAlloc_v2")
 
 
 @needs_headers

@@ -227,6 +227,15 @@ def test_a_type_of_the_users_own_is_taken_at_its_word():
 # -------------------------------------------------------------------------------------------- candidates and exports
 
 
+def test_overloads_have_the_names_of_their_own_declarations():
+    source = """
+    __global__ void k(int* a) {} __global__ void k(float* b) {} namespace n { __global__ void k(float* c) {} }
+    template <class T> __global__ void k(T* d) {} template <> __global__ void k<int>(int* e) {}
+    template __global__ void k<double>(double*);"""
+    kernels = map(str, jitload.compile_cubin(source, arch="sm_90").kernels)
+    assert {*kernels} == {"k(int* a)", "k(float* b)", "n::k(float* c)", "k<double>(double* d)", "k<int>(int* e)"}
+
+
 def test_kernels_come_in_the_order_of_the_source():
     source = """
     __global__ void z(int*) {}
