@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import ctypes
 import fcntl
-import functools
 import keyword
 import re
 import shlex
@@ -17,7 +16,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,8 +27,6 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from jitload.api import load_inline
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.inspection.listing import read_source
-from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 from jitload.request.launch import Launch
 from jitload.words import in_options
@@ -54,12 +51,10 @@ _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_",
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register `%%cuda`, and the help for kernels."""
+    """Register `%%cuda`."""
     unload_ipython_extension(shell)  # an earlier call may have registered them
     shell.register_magics(CudaMagics)
     shell.events.register("post_run_cell", _end_cell)
-    name = _describer()
-    setattr(shell.inspector, name, functools.partial(_describe, getattr(shell.inspector, name)))
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -67,14 +62,6 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("cuda", None)
     with suppress(ValueError):  # raised if the event is not registered
         shell.events.unregister("post_run_cell", _end_cell)
-    describe = getattr(shell.inspector, name := _describer())
-    if isinstance(describe, functools.partial) and describe.func is _describe:
-        setattr(shell.inspector, name, describe.args[0])
-
-
-def _describer() -> str:
-    """Return the name of the inspector's `info` method, which was private before IPython 8."""
-    return "info" if IPython.version_info >= (8,) else "_info"
 
 
 @magics_class
@@ -261,18 +248,3 @@ def _await_reader() -> None:
         empty = empty + 1 if struct.unpack("i", size) == (0,) else 0
         if empty == 10:  # once is not enough: on a busy machine, the thread takes a while to pass on what it has read
             return
-
-
-# ---- help --------------------------------------------------------------------------------------------------------
-
-
-def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return IPython's description of an object for `f?` and `f??`.
-
-    For a kernel, this is the signature, the comment and the CUDA source.
-    """
-    facts = describe(obj, *args, **kwargs)
-    if isinstance(obj, TypedFunction):
-        source = read_source(obj._jitload_facts, obj._jitload_library.origin)
-        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=source)
-    return facts

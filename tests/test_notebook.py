@@ -104,13 +104,10 @@ def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, s
     assert set(run(shell, options, inactive + plain).result) == {"named", "other"}
 
 
-def test_functions_of_the_host_are_named_and_show_their_source_and_errors_without_frames(cache, shell, capsys):
+def test_functions_of_the_host_are_named_and_show_errors_without_frames(cache, shell, capsys):
     text = "// Returns x[0].\nint first(const int* x) { return x[0]; }\nint twice(int n) { return 2 * n; }"
     run(shell, "--functions 'first, twice'", text)
     assert shell.run_cell("twice(3)").result == 6
-    shell.run_cell("first??")
-    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
-    assert shown.rstrip().endswith("// Returns x[0].\nint first(const int* x) { return x[0]; }")
     shell.run_cell("first(5.5)")
     shown = capsys.readouterr().out
     assert "first(): argument 'x' must be" in shown
@@ -155,14 +152,11 @@ def test_a_kernel_that_fails_on_a_gpu_fails_its_cell(shell, capsys, monkeypatch)
 
 
 def test_the_extension_is_loaded_once_and_removed_whole(shell):
-    describe = shell.inspector.info.args[0]
     for magic in ("reload_ext", "load_ext"):
         shell.run_line_magic(magic, "jitload")
         jitload.load_ipython_extension(shell)
-        assert shell.inspector.info.args == (describe,)
         assert [call.__name__ for call in shell.events.callbacks["post_run_cell"]].count("_end_cell") == 1
     shell.run_line_magic("unload_ext", "jitload")
-    assert shell.inspector.info == describe
     assert "cuda" not in shell.magics_manager.magics["cell"]
     assert not any(call.__name__ == "_end_cell" for call in shell.events.callbacks["post_run_cell"])
     shell.run_line_magic("load_ext", "jitload")
@@ -223,16 +217,12 @@ def test_a_text_for_torch_needs_no_gpu(shell):  # what all such texts share is i
     assert shell.run_cell("twice(torch.ones(2)).tolist()").result == [2.0, 2.0]
 
 
-def test_help_shows_the_comment_and_the_source(cache, shell, capsys):
+def test_help_shows_the_signature_and_the_comment(cache, shell, capsys):
     run(shell, f"--arch {ARCH}", f"int before; // of this\n{CELL}")
     shell.run_cell("add?")
     shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
     assert "add(x: torch.Tensor, y: torch.Tensor, n: int, /) -> None" in shown
     assert "Adds one." in shown
-    assert "Class docstring" not in shown
-    shell.run_cell("add??")
-    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
-    assert shown.partition("Source:")[2].strip() == CELL.partition("__global__ void hello")[0].strip()
 
 
 # ---- modules and functions ---------------------------------------------------------------------------------------

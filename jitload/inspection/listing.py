@@ -1,17 +1,13 @@
-"""Shows a kernel: its CUDA source, its PTX and its machine code."""
+"""Shows a kernel: its PTX and its machine code."""
 
 from __future__ import annotations
 
 import html
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from jitload.cpptext.declarations import find_candidates, find_closing
-from jitload.cpptext.host_functions import find_host_functions
-from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
 from jitload.inspection.code import (
@@ -20,7 +16,6 @@ from jitload.inspection.code import (
     find_code,
     find_ptx,
     has_machine_code,
-    is_intact,
     read_embedded_ptx,
     read_entry,
 )
@@ -49,64 +44,6 @@ class Listing(str):
             return page
         title = next((line.strip("/ ") for line in lines if line.strip("/ ")), "")
         return f"<details><summary>{html.escape(title)} ({len(lines)} lines)</summary>{page}</details>"
-
-
-# ---- CUDA source -----------------------------------------------------------------------------------------------------
-
-_SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
-
-
-def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the definition of a typed function as text, from the sources in the cache entry of the library `origin`.
-
-    Return None if the definition is not found there. `facts` is the function's description in the library.
-    """
-    name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
-    texts = kept_texts(origin)
-    if "kernel" in facts:
-        candidates = [(texts[candidate.piece], candidate) for candidate in find_candidates(texts)]
-    else:
-        functions = [(text, function) for text in texts for function in find_host_functions(text)]
-        candidates = [(text, function.candidate) for text, function in functions if function.is_definition]
-    for text, candidate in candidates:
-        if f"::{candidate.name}".endswith(f"::{name}"):
-            return _definition(text, candidate.line)
-    return None
-
-
-def kept_texts(origin: Path) -> list[str]:
-    """Return the sources in the cache entry of a library, or [] if the library is not in a cache entry."""
-    manifest = read_entry(origin)
-    names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
-    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
-    paths = [origin.parent / name for name in names]
-    if manifest is None or not all(is_intact(path, manifest) for path in paths):
-        return []
-    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
-
-
-def _definition(text: str, line: int) -> str:
-    """Return the lines of the function whose name is on the given line. Lines are counted from 1."""
-    tokens = tokenize(text)
-    index = next(number for number, token in enumerate(tokens) if token.line >= line and token.kind == "word")
-    first, last = _first_line(tokens, index), _last_line(tokens, index)
-    return "\n".join(text.splitlines()[first - 1 : last])
-
-
-def _first_line(tokens: list[Token], index: int) -> int:
-    """Return the line on which a function begins, including the comments, attributes or `template <…>` before it."""
-    first = index
-    while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
-        first -= 1
-    while tokens[first].kind == "comment" and tokens[first].line == tokens[first - 1].end_line and first:
-        first += 1  # skip a comment that begins on the last line of the previous declaration
-    return tokens[first].line
-
-
-def _last_line(tokens: list[Token], index: int) -> int:
-    """Return the line of the brace that ends the function's body."""
-    opening = next((number for number, token in enumerate(tokens) if number >= index and token.text == "{"), None)
-    return tokens[-1 if opening is None else find_closing(tokens, opening)].end_line
 
 
 # ---- PTX -------------------------------------------------------------------------------------------------------------

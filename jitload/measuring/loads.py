@@ -11,7 +11,7 @@ from typing import Any
 from jitload.cpptext.declarations import find_candidates, find_closing
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import macros_with, split_directives
-from jitload.inspection.listing import kept_texts, read_source
+from jitload.inspection.code import kept_texts
 
 _HAS_OWN_HEADER = re.compile(r'#[ \t]*include[ \t]*"')  # macros in such a header are not seen
 
@@ -29,21 +29,29 @@ def only_stores(function: Any, position: int) -> bool:
     texts = kept_texts(origin)
     kernel = facts["kernel"]["name"].partition("<")[0].rpartition("::")[2]
     overloads = [c for c in find_candidates(texts) if c.name.rpartition("::")[2] == kernel]
-    definition = read_source(facts, origin)
-    if definition is None or len(overloads) != 1 or any(map(_HAS_OWN_HEADER.search, texts)):
+    if len(overloads) != 1 or any(map(_HAS_OWN_HEADER.search, texts)):
         return False
+    definition = _definition(code_tokens(texts[overloads[0].piece]), kernel, overloads[0].line)
     runs = [run for text in texts for run in split_directives(code_tokens(text))]
     return not macros_with((names[position],), runs) and has_only_stores(definition, names[position])
 
 
-def has_only_stores(definition: str, name: str) -> bool:
+def _definition(tokens: Sequence[Token], name: str, line: int) -> Sequence[Token]:
+    """Return the tokens of a function from its name, which is on the given line, or [] if it is only declared."""
+    named = (index for index, token in enumerate(tokens) if token.line == line and token.text == name)
+    first = next(named, len(tokens) - 1)
+    end = next((index for index in range(first, len(tokens)) if tokens[index].text in ("{", ";")), first)
+    return tokens[first : find_closing(tokens, end) + 1] if tokens[end].text == "{" else []
+
+
+def has_only_stores(tokens: Sequence[Token], name: str) -> bool:
     """Return whether each use of a parameter in a function's body is a store: `y[i] = …` or `*y = …`.
 
     Example:
-        >>> [has_only_stores(f"void f(int* y) {{ {body} }}", "y") for body in ("y[0] = 1;", "y[0] += 1;", "g(y);")]
+        >>> bodies = ("y[0] = 1;", "y[0] += 1;", "g(y);")
+        >>> [has_only_stores(code_tokens(f"f(int* y) {{ {body} }}"), "y") for body in bodies]
         [True, False, False]
     """
-    tokens = code_tokens(definition)
     body = next((index for index, token in enumerate(tokens) if token.text == "{"), len(tokens))
     uses = [index for index, token in enumerate(tokens) if token.text == name]
     is_declared = any(index < body for index in uses)
