@@ -42,6 +42,8 @@ torch::Tensor add(torch::Tensor x, torch::Tensor y) { return x + y; }
 torch::Tensor subtracted(torch::Tensor x, double n) { return n - x; }
 torch::Tensor scaled(torch::Tensor x, double n) { return x * n; }
 torch::Tensor is_more(torch::Tensor x, double n) { return x > n; }
+torch::Tensor assigned(torch::Tensor x, at::Scalar n) { x[0] = n; return x; }
+torch::Tensor filled(torch::Tensor x, at::Scalar n) { return x.fill_(n); }
 torch::Tensor put(torch::Tensor x, double n) { return x.index_put_({x > 0}, n); }
 torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
 torch::Tensor single() { return torch::tensor(1.5); }
@@ -50,7 +52,7 @@ void accumulate(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.put_(
 """
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
-    "is_more put list single scatter_add accumulate"
+    "is_more put list single scatter_add accumulate assigned filled"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -66,6 +68,7 @@ SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     ),
 )
 FLOATS = (torch.float32, torch.float64)
+GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 VALUES = torch.tensor([1.0, -2.0, 0.3, 0.0, -0.0, 1e4, float("inf"), float("nan")], dtype=torch.float64)
 
 
@@ -81,8 +84,9 @@ def described(x: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("number", [0.1, -0.0, 1e300, float("nan"), 0, -3, 2**24 + 1, 2**53 + 1, 2**62 - 1])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("dim", [0, 1])
-def test_a_number_beside_a_tensor(module: ModuleType, dtype: torch.dtype, number: float, dim: int):
-    x = VALUES.to(dtype) if dim == 1 else VALUES[2].to(dtype)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_a_number_beside_a_tensor(module: ModuleType, dtype: torch.dtype, number: float, dim: int, device: str):
+    x = (VALUES if dim == 1 else VALUES[2]).to(device, dtype)
     function = module.with_float if isinstance(number, float) else module.with_integer
     expected = [symbol(x.clone(), number) for symbol in SYMBOLS]
     assert [*map(described, function(x, number))] == [*map(described, expected)]
@@ -109,6 +113,36 @@ def test_new_tensors(module: ModuleType, dtype: torch.dtype):
     assert described(module.half()) == described(torch.full((2,), 0.5))
     with pytest.raises(RuntimeError, match="negative dimension"):
         module.negative(x)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64]
+)
+def test_a_tensor_is_filled_with_a_number(module: ModuleType, dtype: torch.dtype):
+    for number in (0.1, -0.0, float("nan"), 1e300, 2.9, 1, -1, 300, 65519, 2**24 + 1, 2**53 + 1, True, 1 + 2j):
+        outcomes = []
+        for function in (module.filled, module.assigned, torch.Tensor.fill_):
+            try:
+                outcomes.append(described(function(torch.zeros(1, dtype=dtype), number)))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes == [outcomes[2]] * 3
+
+
+def test_a_mode_sees_the_number_that_fills_a_tensor_and_refuses_it_once(module: ModuleType):
+    numbers: list[str] = []
+
+    class Refusing(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            numbers.append(f"{function} {args[1]!r}")
+            raise ValueError("refused")
+
+    x = torch.zeros(1)
+    for number in (1, 2.5):
+        with pytest.raises(ValueError, match="refused"), Refusing():
+            module.filled(x, number)
+    assert numbers == ["aten.fill_.Scalar 1", "aten.fill_.Scalar 2.5"]
+    assert x.tolist() == [0]
 
 
 def test_new_tensors_in_modes(module: ModuleType):

@@ -55,7 +55,6 @@ _TYPES = (
     (re.compile(r"(?:c10::|::?std::)?\bstring_view\b"), "TextArg"),
     (re.compile(r"\bat::(?!Reduction)"), ""),
     (re.compile(r"\bc10::(?=MemoryFormat|Scalar\b|Device\b|Layout\b|ArrayRef)"), ""),
-    (re.compile(r"\bMemoryFormat::Contiguous"), "MemoryFormat::Contiguous"),
 )
 _SUPPORTED_RESULT = re.compile(
     r"(?:const )?Tensor ?&?|bool|int64_t|double|void|ScalarType|Scalar"
@@ -64,8 +63,8 @@ _SUPPORTED_RESULT = re.compile(
 _LETTERS = {"Tensor": "t", "Tensor[]": "v", "bool": "b", "float": "d", "int": "i", "SymInt": "i", "Scalar": "s"}
 _LETTERS["ScalarType"] = "c"
 _ALIAS = re.compile(r"\([\w|]+(?: -> \*)?(!?)\)")
-# Operators that make a tensor, for which torch has functions of C.
-_FACTORIES = {"empty.memory_format": "e", "zeros": "z", "full": "f"}
+# Operators for which torch has functions of C.
+_SHORTCUTS = {"empty.memory_format": "e", "zeros": "z", "full": "f", "fill_.Scalar": "s"}
 # Overloads that torch's headers define by hand, so that an integer is a dimension and not the flag `unbiased`.
 _WITH_DIMENSION = ("std", "var", "std_mean", "var_mean")
 # Methods and functions that the light headers define themselves.
@@ -232,8 +231,8 @@ def _definition(function: _Function) -> str:
             _result_letters(schema["results"]),
         )
     )
-    factory = _FACTORIES.get(function.schema.partition("(")[0])
-    fields += ", JITLOAD_TORCH_ABI" + (f", false, '{factory}'" if factory else "")
+    shortcut = _SHORTCUTS.get(function.schema.partition("(")[0])
+    fields += ", JITLOAD_TORCH_ABI" + (f", false, '{shortcut}'" if shortcut else "")
     result = function.result.replace("const ", "")
     changed = "&" in result
     call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"

@@ -34,9 +34,6 @@ Interface::Interface() : library(loaded_torch()) {
   find(library, "torch_tensor_to_pyobject", tensor_to_object);
   find(library, "torch_new_stable_ivalue", new_stable_ivalue);
   find(library, "torch_from_blob", from_blob);
-  find(library, "aoti_torch_aten_new_empty", new_empty);
-  find(library, "aoti_torch_aten_new_zeros", new_zeros);
-  find(library, "aoti_torch_aten_full", full);
   aoti_torch_new_uninitialized_tensor(&undefined);
 }
 Interface* interface_functions;

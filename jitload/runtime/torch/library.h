@@ -7,8 +7,8 @@
 
 namespace jitload_torch {
 
-/* Functions of torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h, which torch promises to keep. All
- * return 0 or an error, and need no GIL. X(name, parameters...) */
+/* Functions of torch/csrc/stable/c/shim.h, and of c/shim.h and generated/c_shim_aten.h in torch/csrc/inductor/aoti_torch, which
+ * torch promises to keep. All return 0 or an error, and need no GIL. X(name, parameters...) */
 #define JITLOAD_TORCH_INTERFACE_(X)                                                                                  \
   X(torch_call_dispatcher, const char*, const char*, uint64_t*, uint64_t)                                            \
   X(torch_get_const_data_ptr, Handle, const void**) X(torch_get_mutable_data_ptr, Handle, void**)                    \
@@ -29,7 +29,10 @@ namespace jitload_torch {
     int32_t, int32_t, Handle*)                                                                                       \
   X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)           \
   X(aoti_torch_item_float64, Handle, double*) X(aoti_torch_item_int64, Handle, int64_t*)                             \
-  X(aoti_torch_item_bool, Handle, bool*)
+  X(aoti_torch_item_bool, Handle, bool*) X(aoti_torch_aten_fill__Scalar, Handle, double)                             \
+  X(aoti_torch_aten_new_empty, Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*) \
+  X(aoti_torch_aten_new_zeros, Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*) \
+  X(aoti_torch_aten_full, const int64_t*, int64_t, double, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*)
 
 struct Interface {
 #define X(name, ...) int32_t (*name)(__VA_ARGS__);
@@ -44,10 +47,6 @@ struct Interface {
   int32_t (*tensor_from_object)(void*, Handle*);             /* 2.14, as is the next */
   int32_t (*tensor_to_object)(Handle, void*, void**);
   int32_t (*new_stable_ivalue)(uint64_t**);                  /* 2.13 */
-  /* Operators that take C's types, of aoti_torch/generated/c_shim_aten.h, which go through torch's dispatcher, too. */
-  int32_t (*new_empty)(Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
-  int32_t (*new_zeros)(Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
-  int32_t (*full)(const int64_t*, int64_t, double, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
   int32_t (*from_blob)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, Handle*, int32_t,
                        const uint8_t*, int64_t, void (*)(void*, void*), void*); /* 2.11, with a deleter */
 

@@ -169,9 +169,16 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
   take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
-/* Calls torch's C function for `empty`, `zeros` or `full`, which takes less time than values in boxes. NULL if it is missing, if
- * it does not have an option, or after an error. The first two are methods of a tensor, which says nothing if there is a dtype. */
-Handle make_tensor(char kind, const Argument* arguments) {
+/* Fills a tensor by torch's C function, which takes a double. Not in a mode, which may raise an error. Returns the tensor, or NULL. */
+Handle fill(const at::Tensor& self, const c10::Scalar& value) {
+  if (!self.defined() || value.isBoolean() || !value.is_double()) return nullptr;
+  if (!(value.isFloatingPoint() || self.is_floating_point()) || is_observed(self)) return nullptr;
+  return interface().aoti_torch_aten_fill__Scalar(self.handle(), value.real()) == 0 ? self.handle() : nullptr;
+}
+/* Calls torch's C function for `empty`, `zeros`, `full` or `fill_`, which takes less time than values in boxes. NULL if it does
+ * not have an option, or after an error. The first two are methods of a tensor, which says nothing if there is a dtype. */
+Handle call_shortcut(char kind, const Argument* arguments) {
+  if (kind == 's') return fill(as<at::Tensor>(arguments[0]), as<c10::Scalar>(arguments[1]));
   const auto& sizes = as<c10::IntArrayRef>(arguments[0]);
   const Argument* const options = arguments + (kind == 'f' ? 2 : 1);
   const auto& dtype = as<c10::OptionalArg<c10::ScalarType>>(options[0]);
@@ -182,14 +189,14 @@ Handle make_tensor(char kind, const Argument* arguments) {
   if (!dtype.has_value() || layout != c10::kStrided || is_pinned || has_format) return nullptr;
   auto type = static_cast<int32_t>(*dtype), device_type = static_cast<int32_t>(device.type());
   const auto dim = static_cast<int64_t>(sizes.size());
-  const auto method = kind == 'e' ? interface().new_empty : interface().new_zeros;
+  const auto method = kind == 'e' ? interface().aoti_torch_aten_new_empty : interface().aoti_torch_aten_new_zeros;
   static const Handle self = empty_tensor(static_cast<int8_t>(c10::kFloat));
   Handle result = nullptr;
   if (kind != 'f') {
-    if (method != nullptr) method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
-  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && number.is_double() &&
+    method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
+  } else if (const auto& number = as<c10::Scalar>(arguments[1]); number.is_double() &&
              (number.isFloatingPoint() || number.real() >= 0)) { /* an unsigned dtype takes -1, but not -1.0 */
-    interface().full(sizes.data(), dim, number.real(), &type, nullptr, &device_type, device.index(), nullptr, &result);
+    interface().aoti_torch_aten_full(sizes.data(), dim, number.real(), &type, nullptr, &device_type, device.index(), nullptr, &result);
   }
   return result;
 }
@@ -203,7 +210,7 @@ bool is_observed(const at::Tensor& tensor) {
   static bool is_off = false; /* after an error, if torch (2.10 to 2.12) writes errors to its log */
   if (is_off || !tensor.defined() || tensor.layout() != c10::kStrided) return true;
   Gil gil;
-  if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().function_modes)) return true;
+  if (has_modes(torch_module().dispatch_modes)) return true;
   const Object object = python(tensor);
   if (is_of_subclass(object.get())) return true;
   static void *const forward_ad = object_at("torch.autograd.forward_ad").release(), *const level = python("_current_level").release();
@@ -217,8 +224,8 @@ bool is_observed(const at::Tensor& tensor) {
 }
 
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
-  if (op.factory != '\0') {
-    results[0] = reinterpret_cast<uint64_t>(make_tensor(op.factory, arguments));
+  if (op.shortcut != '\0') {
+    results[0] = reinterpret_cast<uint64_t>(call_shortcut(op.shortcut, arguments));
     if (results[0] != 0) return;
     Gil gil;
     PyErr_Clear(); /* what follows raises the error, too */

@@ -160,12 +160,14 @@ indexing::TensorIndex::TensorIndex(const Slice& slice) {
 indexing::TensorIndex::TensorIndex(const Tensor& tensor) : tensor_bits_(tensor.defined() ? 1 : 2) {
   object_ = tensor.defined() ? python(tensor) : TensorIndex(Slice()).to_python(); /* as in torch */
 }
-/* The number as a tensor with the dtype of `x`, to which torch would convert it, made by no operator. Undefined where an operator
- * may treat the two differently, for bools, numbers that overflow, and for GPUs, which convert it themselves. */
-static Tensor number_like(const Tensor& x, const Scalar& number, bool is_observable) {
-  if (!x.is_cpu() || number.isBoolean() || !number.is_double()) return {};
+/* The number as a tensor on the CPU with the dtype of `x`, to which torch would convert it, made by no operator. Undefined for bools
+ * and numbers that overflow, which operators may treat differently, and on a GPU for divisors that a float rounds, because torch
+ * rounds their reciprocals instead, and for sums, which take as much time. index_put_, which modes see with a tensor, has no symbol. */
+static Tensor number_like(const Tensor& x, const Scalar& number, const char* symbol) {
+  const bool is_for_gpu = *symbol == '/' ? static_cast<float>(number.real()) == number.real() : strchr("*%<>=!", *symbol) != nullptr && *symbol != '\0';
+  if (number.isBoolean() || !number.is_double() || !(x.is_cpu() || (is_for_gpu && x.is_cuda()))) return {};
   const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0, is_double = x.scalar_type() == kDouble;
-  if ((!is_double && !(x.scalar_type() == kFloat && fits)) || (!is_observable && is_observed(x))) return {};
+  if ((!is_double && !(x.scalar_type() == kFloat && fits)) || (*symbol != '\0' && is_observed(x))) return {};
   const Tensor result(empty_tensor(static_cast<int8_t>(x.scalar_type())));
   if (is_double) *static_cast<double*>(result.data_ptr()) = number.real();
   else *static_cast<float*>(result.data_ptr()) = static_cast<float>(number.real());
@@ -190,7 +192,7 @@ Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor
   return *this;
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
-  if (const Tensor number = number_like(*this, value, true); number.defined()) return index_put_(indices, number);
+  if (const Tensor number = number_like(*this, value, ""); number.defined()) return index_put_(indices, number);
   check_indices(indices, "index_put_");
   return call_path(".__setitem__", "", *this, subscript(indices), value), *this;
 }
@@ -232,7 +234,7 @@ Tensor& Tensor::assign(const Tensor& other) {
   return call<void>(op, *this, other, false), *this;
 }
 Tensor& Tensor::operator=(const Scalar& value) && {
-  static Operator op{"aten::fill_", "Scalar", "value ", "_"};
+  static Operator op{"aten::fill_", "Scalar", "value ", "_", JITLOAD_TORCH_ABI, false, 's'};
   return call<void>(op, *this, value), *this;
 }
 Tensor Tensor::convert(const TensorOptions& options) const {
@@ -248,7 +250,7 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 #define JITLOAD_TORCH_SHORTCUT_Tensor_(x, symbol, other)
 #define JITLOAD_TORCH_SHORTCUT_Scalar_(x, symbol, number) \
-  if (const Tensor tensor = number_like(x, number, false); tensor.defined()) return x symbol tensor;
+  if (const Tensor tensor = number_like(x, number, #symbol); tensor.defined()) return x symbol tensor;
 #define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
   Tensor& Tensor::operator symbol(const Other & other) {                                           \
     JITLOAD_TORCH_SHORTCUT_##Other##_(*this, symbol, other)                                        \

@@ -191,14 +191,10 @@ static uint64_t bits_of(Type type, const void* value) {
       check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
       return reinterpret_cast<uint64_t>(handle);
     }
-    case Type::dtype:
-    case Type::layout:
-    case Type::memory_format: return static_cast<uint32_t>(*static_cast<const int8_t*>(value));
     case Type::device: {
       const c10::Device& device = *static_cast<const c10::Device*>(value);
       return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
     }
-    case Type::boolean: return *static_cast<const bool*>(value);
     case Type::int64:
     case Type::float64: memcpy(&bits, value, sizeof bits); return bits; /* faster with a size that is known */
     default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;

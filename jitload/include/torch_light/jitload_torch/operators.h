@@ -11,7 +11,7 @@ struct Argument {
   const void* value;
 };
 
-/* An operator of ATen. What follows `factory` is found at its first call. */
+/* An operator of ATen. What follows `shortcut` is found at its first call. */
 struct Operator {
   const char* name; /* such as "aten::sum" */
   const char* overload;
@@ -21,7 +21,7 @@ struct Operator {
   const char* results;
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;
-  char factory = '\0'; /* e, z and f for `empty`, `zeros` and `full` */
+  char shortcut = '\0'; /* e, z, f and s for `empty`, `zeros`, `full` and `fill_`, for which torch has functions of C */
   void *quick = nullptr, *exact = nullptr; /* functions of Python */
   void* keyword_names = nullptr;
 };
