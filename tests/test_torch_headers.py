@@ -93,6 +93,7 @@ def test_operators_of_the_installed_torch_compile(which: str):
             "initializer list>’ to ‘std::vector<at::Tensor>’",
             ["std::vector<at::Tensor>"],
         ),
+        ("x.cpp:3: error: no match for ‘operator!’ (operand type is ‘torch::Tensor’ {aka ‘at::Tensor’})", []),
         (
             "x.cpp:3: error: no match for ‘operator!’ (operand type is ‘pybind11::object’)",
             ["operator! of pybind11::object"],
