@@ -49,10 +49,13 @@ torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
 torch::Tensor single() { return torch::tensor(1.5); }
 void scatter_add(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.scatter_add_(0, index, y); }
 void accumulate(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.put_(index, y, true); }
+void multiply_lists(std::vector<torch::Tensor> x, std::vector<torch::Tensor> y) { torch::_foreach_mul_(x, y); }
+torch::Tensor normal(torch::Tensor x) { return x.normal_(0, 1); }
+torch::Tensor dropped(torch::Tensor x) { return torch::dropout(x, 0.5, true); }
 """
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
-    "is_more put list single scatter_add accumulate assigned filled"
+    "is_more put list single scatter_add accumulate assigned filled multiply_lists normal dropped"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -187,6 +190,36 @@ def test_an_operator_that_fails_midway_changes_its_tensor_once(module: ModuleTyp
             call(x, torch.tensor([0, 1, 1, 9]), torch.ones(4))
         changed.append(x)
     assert torch.equal(*changed)
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="the message of the error cannot be read")
+def test_an_operator_on_lists_that_fails_midway_changes_its_tensors_once(module: ModuleType):
+    changed = []
+    for call in (module.multiply_lists, torch._foreach_mul_):
+        x = [torch.ones(2), torch.ones(3)]
+        with pytest.raises(RuntimeError, match="size of tensor a"):
+            call(x, [torch.full((2,), 3.0), torch.ones(2)])
+        changed.append(x[0])
+    assert torch.equal(*changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "x"),
+    [
+        ("normal", torch.Tensor.normal_, torch.ones(3, requires_grad=True)),
+        ("normal", torch.Tensor.normal_, torch.ones(1).expand(3)),
+        ("dropped", torch.nn.functional.dropout, torch.arange(4)),
+    ],
+    ids=["leaf", "expanded", "integers"],
+)
+def test_an_operator_that_fails_draws_as_many_numbers_as_in_torch(module: ModuleType, name: str, expected: Any, x: Any):
+    states = []
+    for call in (getattr(module, name), expected):
+        torch.manual_seed(0)
+        with pytest.raises(RuntimeError):
+            call(x)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
 
 
 def test_errors_are_those_of_torch(module: ModuleType):

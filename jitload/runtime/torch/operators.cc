@@ -155,6 +155,7 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
     const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
     is_quick &= arguments[i].code != Code<at::Tensor>::value || !is_none(object.get()); /* `out` may be None in Python */
     if (copies && arguments[i].code == Code<at::Tensor>::value && !is_none(object.get())) object = call_path(".clone", "", as<at::Tensor>(arguments[i]));
+    if (copies && arguments[i].code == Code<at::TensorList>::value) object = call_path("torch._foreach_clone", "", object);
     objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
   }
   if (is_quick) {
@@ -254,8 +255,14 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
                     message.find("Expected IntList but got GenericList") != std::string::npos;
   /* Otherwise, the first call may have changed a part of its arguments, which must not change twice. */
   const bool may_have_changed = !op.needs_python && changes_arguments(op);
-  run_in_python(op, arguments, count, results, true, may_have_changed && !message.empty());
-  TORCH_CHECK(!may_have_changed, message.empty() ? op.name : message, message.empty() ? " failed" : "");
+  const Object generator = call_path("torch.get_rng_state", "");
+  try {
+    run_in_python(op, arguments, count, results, true, may_have_changed && !message.empty());
+    TORCH_CHECK(!may_have_changed, message.empty() ? op.name : message, message.empty() ? " failed" : "");
+  } catch (const c10::Error&) {
+    if (!op.needs_python) call_path("torch.set_rng_state", "", generator); /* the second call has drawn numbers again */
+    throw;
+  }
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {

@@ -304,7 +304,6 @@ class TensorOptions {
   bool pinned_memory() const { return pinned_memory_.value_or(false); }
   bool is_cuda() const { return device().is_cuda(); }
   bool has_dtype() const { return dtype_.has_value(); }
-  bool has_device() const { return device_.has_value(); }
 
  private:
   template <class T>

@@ -104,7 +104,6 @@ inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex i
 inline void setCurrentCUDAStream(CUDAStream stream) {
   jitload_torch::set_current_stream(stream.stream(), stream.device_index());
 }
-inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamSynchronize(stream)); }
 
 class OptionalCUDAGuard {
  public:
@@ -119,7 +118,6 @@ class OptionalCUDAGuard {
     TORCH_CHECK(device.is_cuda(), "Expected a CUDA device, but got ", device);
     set_index(device.has_index() ? device.index() : cuda::current_device());
   }
-  void reset_device(Device device) { set_device(device); }
   void set_index(DeviceIndex index) {
     const DeviceIndex before = cuda::current_device();
     if (original_ == -1) original_ = before;

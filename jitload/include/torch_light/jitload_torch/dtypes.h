@@ -227,7 +227,6 @@ inline bool isFloatingType(ScalarType t) {
   return t == kHalf || t == kFloat || t == kDouble || t == kBFloat16 || (t >= kFloat8_e5m2 && t <= kFloat8_e4m3fnuz) ||
          t == kFloat8_e8m0fnu;
 }
-inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t != kFloat && t != kDouble; }
 
 /* A generator that is always absent: torch then uses its default one. Texts that make generators are built by torch. */
 struct Generator {};

@@ -58,8 +58,6 @@ class Tensor {
   bool name() const { return defined() && device().type() == DeviceType::kind; }
   X(is_cuda, CUDA) X(is_cpu, CPU) X(is_meta, Meta) X(is_xpu, XPU) X(is_mps, MPS) X(is_hip, HIP)
 #undef X
-  bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
-  bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
   bool is_sparse() const { return layout() == kSparse; }
   bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
@@ -349,7 +347,6 @@ inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 
 template <class T>
 C10_HOST_DEVICE constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
-inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
 template <class T>
 C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's headers */
   return value != value;
