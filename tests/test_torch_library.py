@@ -88,6 +88,8 @@ std::vector<int64_t> facts(torch::Tensor x, torch::Tensor y) {
 }
 torch::Tensor with_value(torch::Tensor x, torch::Tensor rows, torch::Tensor value) { return x.index_put({rows}, value); }
 int checked(torch::Tensor x) { TORCH_CHECK(x.dim() == 2, "2D") TORCH_CHECK(x.numel() > 0) return 1; }
+const char* choose(at::Scalar) { return "Scalar"; }
+const char* choose(std::string) { return "std::string"; }
 py::tuple called(py::object function, torch::Tensor x) {
   py::object value = py::cast(x);
   return py::make_tuple(function(x), value.attr("doubled"), py::list(value), value[0]);
@@ -115,6 +117,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("exactly", [](std::vector<int64_t> x) { return x; }, py::arg("x").noconvert());
   m.def("kind", [](int64_t) { return "int"; });
   m.def("kind", [](bool) { return "bool"; });
+  m.def("of_none", [](py::none) { return "None"; });
+  m.def("of_none", [](int64_t) { return "int"; });
+  m.def("overload", [](const char* text) { return choose(text); });
+  m.def("missing", [] { return py::object(); });
+  m.def("is_null", [] { py::object made, copy = made; return copy.ptr() == nullptr && !copy.is_none(); });
   m.def("is_given", [](std::optional<torch::Tensor> x) { return x.has_value(); }, py::arg("x") = py::none());
 }
 """
@@ -263,6 +270,14 @@ def test_a_scalar_keeps_the_kind_of_its_number(objects: ModuleType, value: compl
     for refused in (None, "3", [3], np.longdouble(3)):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             objects.scalar(refused)
+
+
+def test_none_null_and_pointers_convert_to_nothing_else(objects: ModuleType):
+    assert [objects.of_none(None), objects.of_none(3)] == ["None", "int"]
+    assert objects.overload("text") == "std::string"  # no Scalar, although pointers convert to bool
+    assert objects.is_null()
+    with pytest.raises(TypeError, match="null"):
+        objects.missing()
 
 
 def test_an_object_that_cannot_be_cast_is_named(objects: ModuleType):

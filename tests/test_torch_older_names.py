@@ -26,7 +26,6 @@ Tensor over_memory() {
   static float values[] = {1, 2};
   return from_blob(values, {2}, release);
 }
-std::vector<std::string> device_names() { return {DeviceTypeName(kCUDA), at::DeviceTypeName(kCPU, true)}; }
 bool is_last(int64_t type) { return type < static_cast<int64_t>(DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES); }
 bool is_dtype() { return ScalarType(c10::CppTypeToScalarType<float>()) == torch::kF32; }
 Tensor times(const Tensor& x, const Tensor& y) { return x * y; }
@@ -41,7 +40,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("add", py::overload_cast<Tensor, Tensor>(&add));
   m.def("add_integers", py::overload_cast<int64_t, int64_t>(&add));
   m.def("over_memory", &over_memory);
-  m.def("device_names", &device_names);
   m.def("is_last", &is_last);
   m.def("is_dtype", &is_dtype);
 }
@@ -90,8 +88,7 @@ def test_the_deleter_of_memory_may_be_a_function(module: ModuleType):
     assert module.over_memory().tolist() == [1, 2]
 
 
-def test_names_of_devices_and_constants(module: ModuleType):
-    assert module.device_names() == ["CUDA", "cpu"]
+def test_older_names_of_constants(module: ModuleType):
     assert module.is_last(20)
     assert module.is_dtype()
 

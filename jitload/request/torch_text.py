@@ -88,7 +88,7 @@ _WORD_HEADERS = _table(
     "logb ilogb scalbn llround llrint fpclassify M_PI_2 M_SQRT2 M_LN2 M_E; cstdio: printf fprintf snprintf stderr "
     "sprintf stdout fflush puts fopen; cstring: memcpy memset memcmp memmove strlen strcmp strncpy; stdlib.h: div "
     "malloc free exit abort getenv abs uint ushort rand srand RAND_MAX qsort atoi atof calloc realloc; cassert: "
-    "assert; exception: Error what_without_backtrace value_error type_error index_error; string: str DeviceTypeName; "
+    "assert; exception: Error what_without_backtrace value_error type_error index_error; string: str; "
     "cfloat: FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON; climits: INT_MAX INT_MIN UINT_MAX "
     "LONG_MAX CHAR_BIT LLONG_MAX SHRT_MAX UCHAR_MAX; cuda_fp16.h: half half2 __half __half2 __float2half __half2float "
     f"__half_raw {_ATOMIC}; cuda_bf16.h: __nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 "

@@ -144,11 +144,6 @@ std::string str(const Parts&... parts) {
   return std::string(text.text(), text.size());
 }
 inline std::string Device::str() const { return c10::str(*this); }
-inline std::string DeviceTypeName(DeviceType type, bool lower_case = false) {
-  std::string name = device_name(type);
-  if (!lower_case) for (char& letter : name) letter = static_cast<char>(letter - 'a' + 'A');
-  return name;
-}
 #endif
 #if defined(_GLIBCXX_OSTREAM)
 #define X(T)                                                              \

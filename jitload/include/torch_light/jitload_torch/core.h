@@ -206,7 +206,7 @@ class Scalar {
   Scalar(T value) : Scalar(static_cast<long>(value)) {}
   X(unsigned) X(int) X(short) X(signed char) X(unsigned char)
 #undef X
-  Scalar(bool value) : tag_(Tag::boolean), float_(0), integer_(value) {}
+  template <class T, int (*)[__is_same(T, bool) ? 1 : -1] = nullptr> /* no pointers */ Scalar(T value) : tag_(Tag::boolean), float_(0), integer_(value) {}
   static Scalar complex(double real, double imaginary) {
     Scalar result(real);
     result.tag_ = Tag::complex;
@@ -294,7 +294,6 @@ class TensorOptions {
   template <class T>
   TensorOptions dtype() const { return dtype(CppTypeToScalarType<T>::value); }
   TensorOptions device(DeviceType type, DeviceIndex index) const { return device(Device(type, index)); }
-  TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
 
   TypeMeta dtype() const { return dtype_.has_value() ? *dtype_ : jitload_torch::default_dtype(); }
   Device device() const { return device_.value_or(Device(kCPU)); }

@@ -149,7 +149,7 @@ struct arg {
 /* Objects of Python. Each operation takes the GIL. */
 class object {
  public:
-  object() : object_(jitload_torch::none()) {}
+  object() = default; /* a null pointer, which is not None */
   object(const object& other) : object_(jitload_torch::borrow(other.ptr())) {}
   void operator=(const object& other) && = delete; /* an item or an attribute, which would stay as it is */
   object& operator=(const object& other) & { return object_ = jitload_torch::borrow(other.ptr()), *this; }
@@ -176,7 +176,7 @@ class object {
   jitload_torch::Object object_;
 };
 using handle = object;
-struct none : object {};
+struct none : object { none() : object(jitload_torch::none()) {} };
 #define X(T)                                                                                       \
   struct T : object {                                                                              \
     T() : object(jitload_torch::call_path("builtins." #T, "")) {}                                  \
@@ -204,7 +204,10 @@ namespace jitload_torch {
 #define X(T)                                                                                       \
   template <>                                                                                      \
   struct Caster<pybind11::T> {                                                                     \
-    static Object to_python(const pybind11::T& value) { return borrow(value.ptr()); }              \
+    static Object to_python(const pybind11::T& value) {                                            \
+      if (value.ptr() == nullptr) fail(ErrorKind::TypeError, "a null py::object has no value"); \
+      return borrow(value.ptr());                                                                  \
+    }                                                                                              \
     static bool load(void* object, bool, pybind11::T* value) {                                     \
       if (!is_builtin(object, #T)) return false;                                                   \
       static_cast<pybind11::object&>(*value) = pybind11::object(borrow(object));                   \
@@ -215,7 +218,10 @@ namespace jitload_torch {
 X(object) X(tuple) X(list) X(dict) X(str)
 #undef X
 template <>
-struct Caster<pybind11::none> : Caster<pybind11::object> {};
+struct Caster<pybind11::none> : Caster<pybind11::object> {
+  static bool load(void* object, bool, pybind11::none*) { return is_none(object); }
+  static void describe(Message& m, bool) { m.append("None"); }
+};
 }  // namespace jitload_torch
 namespace pybind11 {
 inline namespace literals { constexpr arg operator""_a(const char* name, size_t) { return arg(name); } }
