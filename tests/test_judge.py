@@ -226,7 +226,7 @@ def test_errors_that_are_long_as_messages(judge, error):
 @contextmanager
 def client_of_dask() -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed", reason="no distributed: Dask is not tested")
-    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0") as client:
         yield client.get_executor()
 
 
