@@ -94,11 +94,3 @@ def test_a_feature_computes_what_it_should(name, capfd):
 )
 def test_what_needs_headers_computes_what_it_should(file, name, expected):
     check(build(file), name, expected)
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("hopper")
-def test_one_runtime_library_is_in_the_process():
-    check(build("features.cu", "other_unit.cu"), "units", FEATURES["units"])
-    maps = Path("/proc/self/maps").read_text()
-    assert len(set(re.findall(r"\S*libcudart\.so[.\d]*", maps))) == 1
