@@ -169,23 +169,6 @@ def test_templates_options_and_the_list_of_headers(tmp_path):
     assert "nvrtc" in read[2].name
 
 
-def test_a_fatbin_of_several_architectures(tmp_path, capsys):
-    source, output = write_source(tmp_path), tmp_path / "k.fatbin"
-    arguments = ["--source", str(source), "--output", str(output), "--fatbin", "--depfile", f"{output}.d"]
-    assert main([*arguments, "--arch", "sm_80,sm_90a"]) == 0
-    assert symbols_in(output.read_bytes()) == [("sm_80", ["plain"]), ("sm_90a", ["plain"])]
-    assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
-    assert main([*arguments, "--arch", "sm_80,compute_80,compute_90"]) == 0
-    entries = read_fatbin(output.read_bytes())
-    assert [entry.arch for entry in entries] == ["sm_80", "compute_80", "compute_90"]
-    assert [b".target sm_90\n" in entry.code for entry in entries] == [False, False, True]
-    assert main([*arguments, "--arch", "sm_90,sm_100"]) == 2
-    assert capsys.readouterr().err == (
-        "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc, or "
-        "write a cubin for sm_100 alone.\n"
-    )
-
-
 def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path, capsys):
     directory = tmp_path / 'a "b" \\c'
     directory.mkdir()

@@ -159,35 +159,6 @@ def test_headers_of_c_come_first():
 
 # ---- a user's own names ---------------------------------------------------------------------------------------------
 
-# Each source has kernels that write 3 to x[0]; {} stands for `extern "C" __global__`.
-NAMES = {
-    "C's functions, our loops' names, members and macros": (
-        "__device__ float gamma[4]; {} void select(float* x, int index) {{ x[0] = index; }}\n"
-        "{} void div(float* x, int remove) {{ int y1 = remove; x[0] = y1; }}\n"
-        "static __device__ int loop(int block, int z) {{ return block + z; }}\n"
-        "{} void thread(float* x, int kernel) {{ int args = kernel, place = 0; x[place] = loop(args, 0); }}\n"
-        "struct Log {{ int n; __device__ int printf(int v) {{ return v; }} }};\n"
-        "{} void logs(float* x, int n) {{ Log log; x[0] = log.printf(n); }}\n"
-        "namespace mine {{ template <class T> __device__ T min(T a, T b) {{ return a < b ? a : b; }} }}\n"
-        "{} void least(float* x, int n) {{ x[0] = mine::min(n, 5); }}\n"
-        "#define clamp(v, a, b) min(max(v, a), b)\n#define SQUARE(x) ((x) * (x))\n"
-        "{} void clamps(float* x, int n) {{ x[0] = clamp(n, 0, 3) + SQUARE(0); }}"
-    ),
-    "half as an alias": "using half = float; typedef unsigned int uint;\n{} void k(half* x, uint n) {{ x[0] = n; }}",
-}
-
-
-@pytest.mark.parametrize("case", NAMES)
-def test_names_of_ones_own(case):
-    text = NAMES[case]
-    kernels = ['extern "C" __global__'] * text.count("{} ")
-    module = load(text.format(*kernels))
-    assert len(module) == len(kernels)
-    for name in module:
-        x = torch.zeros(4)
-        module[name][1, 1](x, 3)
-        assert x[0] == 3, name
-
 
 def test_macros_of_options_reach_no_header_of_ours():
     flags = ["-Dv=7", "-Dp=BROKEN(", "-Da=b", "-Dx=out", "-DWIDTH(n)=((n) * 2)", "-DNDEBUG", "-DT=float"]

@@ -68,17 +68,6 @@ def nvcc(tmp_path: Path, major: int = 13) -> Nvcc:
     )
 
 
-def test_the_cutlass_in_use_is_the_chosen_one_or_the_newest_in_a_wheel(wheels, tmp_path):
-    in_wheel = wheels / "cutlass_library/source"
-    assert cutlass.find_cutlass() == in_wheel
-    assert cutlass.cutlass_version(in_wheel) == (4,)
-    header = tmp_path / "include/cutlass/version.h"
-    header.parent.mkdir(parents=True)
-    header.write_text("#define CUTLASS_MAJOR 3\n#define CUTLASS_MINOR 9\n#define CUTLASS_PATCH 2\n")
-    assert cutlass.find_cutlass(str(tmp_path)) == tmp_path
-    assert cutlass.cutlass_version(tmp_path) == (3, 9, 2)
-
-
 def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels, tmp_path):
     library = tmp_path / "libcurand.so.10"
     make_library(library, "curandGetVersion", 100)

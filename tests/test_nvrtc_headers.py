@@ -10,7 +10,6 @@ from support.nvrtc import Answer, ask_nvrtc, nvrtc_path
 
 import jitload
 from jitload.cuda.headers import BUILT_IN, headers_in_memory
-from jitload.errors import CompileError
 from jitload.nvrtc import nvrtc_compile
 
 TESTS_DIR = Path(__file__).parent
@@ -257,12 +256,3 @@ def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(kit_dirs, comp
     __global__ void k(uint64_t* x, cuda::std::uint64_t y) {{ x[0] = atomicAdd(x + 1, y); }}"""
     result = compile_source(text, arch="sm_90")
     assert b"_Z1kPyy" in bytes(getattr(result, "data", result))
-
-
-def test_a_missing_curand_names_its_package(kit_dirs):
-    if any((folder / "curand_kernel.h").is_file() for folder in kit_dirs):
-        pytest.skip("this kit has cuRAND")
-    with pytest.raises(
-        CompileError, match=r"'curand_kernel\.h' was not found. Install it with: pip install nvidia-curand "
-    ):
-        jitload.compile_cubin("#include <curand_kernel.h>\n" + EMPTY_KERNEL, arch="sm_90")

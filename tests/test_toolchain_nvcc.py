@@ -8,7 +8,7 @@ import pytest
 from builds import ADD, ARCH
 
 import jitload
-from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.errors import LaunchSpecError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc as nvcc_module
 from jitload.toolchain.nvcc import find_nvcc
@@ -38,12 +38,6 @@ def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, em
     )
     with pytest.raises(LaunchSpecError, match=r"is missing[^$]*The host functions are: f. The kernels are: add"):
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
-
-
-def test_a_kernel_that_launches_kernels_alone(empty_cache):
-    text = ADD + 'extern "C" __global__ void outer() { add<<<1, 1>>>(0, 0, 0); }'
-    with pytest.raises(CompileError, match=r"NVRTC cannot compile kernels that launch kernels\. For nvcc, name a host"):
-        jitload.build_inline("m", cuda_sources=text, kind="device", arch=ARCH)
 
 
 def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, empty_cache, tmp_path):
