@@ -217,11 +217,3 @@ def test_the_traceback_has_only_the_cell(notebook, code, message):
     assert f"----> 1 {code}" in output.text
     assert output.text.count("line 1\n") == 1, output.text
     assert "File " not in output.text
-
-
-def test_an_error_of_the_package_itself_shows_its_frames(notebook):
-    output = notebook.run(
-        "import unittest.mock\nwith unittest.mock.patch('jitload.api.read_options', side_effect=KeyError(1)):\n"
-        "    jitload.load_inline('m', cuda_sources='')"
-    )
-    assert "api.py" in output.text

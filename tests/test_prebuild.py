@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,24 +150,6 @@ def test_any_executor_will_do(cache):
     assert states(done) == ["built", "built", "failed"]
 
 
-class _Broken(Executor):
-    """Breaks at its second request, as a pool does whose worker died, and takes no more."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def submit(self, function, /, *words, **more):
-        self.count += 1
-        if self.count > 2:
-            raise BrokenExecutor("it broke")
-        future: Future = Future()
-        if self.count == 2:
-            future.set_exception(BrokenExecutor("it broke"))
-        else:
-            future.set_result(function(*words, **more))
-        return future
-
-
 def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkeypatch):
     class Elsewhere(Executor):
         def submit(self, function, /, *args):
@@ -181,12 +163,6 @@ def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkey
     (outcome,) = jitload.prebuild([{"name": "m", "cuda_sources": kernel("f")}], Elsewhere(), progress=False).outcomes
     assert outcome.error == ""
     assert Path(outcome.path) == build(kernel("f"), arch="sm_80")
-
-
-def test_what_a_broken_executor_leaves_is_built_here(cache, caplog):
-    done = jitload.prebuild([request(name) for name in ("a", "b", "c", "d")], _Broken(), progress=False)
-    assert states(done) == ["built"] * 4
-    assert "a worker of the executor died, and 3 requests are left; they are built on this machine" in caplog.text
 
 
 def test_an_executor_that_takes_no_tasks_is_refused_by_name():

@@ -11,13 +11,12 @@ pytest.importorskip("triton")
 
 import triton
 import triton_kernels as kernels
-from triton_libraries import HISTOGRAM, LIBRARIES
+from triton_libraries import HISTOGRAM
 from triton_support import (
     ADD,
     ARCH,
     DESCRIPTORS,
     PERSISTENT,
-    VERSION,
     assumptions,
     compiled,
     extract,
@@ -130,48 +129,10 @@ def test_the_record_of_a_kernel():
         facts.num_warps = 1  # type: ignore[misc]
 
 
-def test_host_side_descriptors():
-    facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, **PERSISTENT)
-    assert [(d.parameter, d.dtype, d.is_expanded) for d in facts.descriptors] == [
-        (name, "float16", False) for name in ("a_desc", "b_desc", "c_desc")
-    ]
-    assert [(d.block_shape, d.swizzle, d.elem_size) for d in facts.descriptors[:2]] == [((128, 64), 3, 2)] * 2
-    assert [p.size for p in facts.kernel.parameters[:5]] == [128, 4, 4, 8, 8]
-    assert len(facts.kernel.parameters) == 3 * 5 + 3
-    assert [a.name for a in facts.arguments] == list(DESCRIPTORS)
-    assert facts.arguments[0].type == "tensordesc<fp16[128, 64]>"
-    assert facts.shared_bytes > 48 * 1024
-
-
-def test_descriptors_before_hopper_are_plain_parameters():
-    facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, arch="sm_80", **PERSISTENT)
-    flags = VERSION.descriptor_flags
-    assert [(d.is_expanded, d.flags) for d in facts.descriptors] == [(True, flags)] * 3
-    assert [p.size for p in facts.kernel.parameters[: 9 + flags]] == [8, 8, 8, 8, 8, *[1] * flags, 4, 4, 8, 8]
-
-
 def test_warps_are_counted_after_compilation():
     blocks = {name: PERSISTENT[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")}
     facts = extract(kernels.specialised_matmul, signature=DESCRIPTORS, arch="sm_100", num_warps=4, **blocks)
     assert (facts.num_warps, facts.kernel.max_threads) == (8, 256)  # four more that load
-
-
-@pytest.mark.parametrize(
-    ("name", "arch"),
-    [
-        ("matmul", "sm_80"),
-        ("histogram", "sm_90"),
-        ("attention", "sm_90"),
-    ],
-)
-def test_kernels_as_people_write_them(name, arch):
-    kernel, options = LIBRARIES[name]
-    signature = options["signature"]
-    facts = extract(kernel, arch=arch, **{key: value for key, value in options.items() if key != "grid"})
-    assert [a.name for a in facts.arguments] == list(signature)
-    assert [p.name for p in facts.kernel.parameters] == [n for n, text in signature.items() if not text.endswith(":1")]
-    assert facts.num_warps == options.get("num_warps", 4)
-    assert facts.shared_bytes > 0  # reductions, products and the results of atomics pass through it
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------
