@@ -7,7 +7,7 @@ import torch
 
 import jitload
 from jitload import Launch
-from jitload.errors import CacheError, ToolchainError, warn_once
+from jitload.errors import CacheError, JitLoadError, ToolchainError, warn_once
 
 SOURCE = """
 extern "C" __global__ void twice(float* x, int n) {
@@ -92,6 +92,11 @@ def test_functions_for_gpus_refuse_the_cpu(build, said):
     with pytest.raises(ToolchainError) as caught:
         build()
     assert said in str(caught.value)
+
+
+def test_an_option_that_has_no_meaning_on_the_cpu_is_refused():
+    with pytest.raises(JitLoadError, match="extra_cuda_cflags has '--bogus', which has no meaning on the CPU"):
+        jitload.load_inline("options", cuda_sources=SOURCE, arch="cpu", extra_cuda_cflags=["--bogus"])
 
 
 def test_a_header_that_changes_is_compiled_again(tmp_path):

@@ -218,6 +218,7 @@ GPU_ONLY = {
         K + "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n}",
         r"write #if defined\(__CUDA_ARCH__\) \|\| defined\(JITLOAD_CPU\)",
     ),
+    "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", r"&& !defined\(JITLOAD_CPU\) to leave it out"),
     "an empty else": (
         K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
         "m.cu:2: GPU only: a branch for some values",

@@ -87,6 +87,7 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
             "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t",
         ),
         ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
+        ("__global__ void größe(int* x) {}", [], "NVRTC reads only ASCII"),
     ],
 )
 def test_an_error_says_what_to_do_next(text, options, words):

@@ -1,6 +1,7 @@
 """Extraction of Triton kernels: options, the record of a launch, its checks against the cubin, and releases."""
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -181,3 +182,9 @@ def test_releases():
         read_version("3.5.1")
     with pytest.raises(ToolchainError, match="reports the version 'dev', which is not a version number"):
         read_version("dev")
+
+
+def test_no_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ToolchainError, match=r"need Triton, and it cannot be imported.*pip install triton"):
+        jitload.extract_triton(None)

@@ -203,6 +203,14 @@ def test_decorators_that_libraries_derive_from_those_of_triton():
     assert (load_tuned().num_warps, load_tuned().constexprs) == (1, (("BLOCK", 64),))
 
 
+def test_a_kernel_of_the_interpreter():
+    from triton.runtime.interpreter import InterpretedFunction
+
+    interpreted = InterpretedFunction(kernels.vector_add.fn)
+    message = refusal(SignatureError, interpreted, signature=ADD)
+    assert "Triton's interpreter mode, which compiles nothing: unset TRITON_INTERPRET" in message
+
+
 def test_a_hook_of_the_kernel_itself():
     kernel = triton.jit(kernels.copy.fn)
     kernel.add_pre_run_hook(lambda *_, **__: None)
