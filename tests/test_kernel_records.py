@@ -21,7 +21,7 @@ from jitload.building import background
 from jitload.building.native import NAMES, find_native
 from jitload.cache import store
 from jitload.errors import ToolchainError
-from jitload.inspection.listing import kept_texts
+from jitload.inspection.code import kept_texts
 
 pytest_plugins = ["support.gpu_fixtures"]
 FUNCTIONS = {"k": Launch(grid=1, block=1)}
