@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import fcntl
 import keyword
-import re
 import shlex
 import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,12 +24,10 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from jitload.api import load_inline
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import JitLoadError
 from jitload.loader.module import Module
-from jitload.request.launch import Launch
 from jitload.words import in_options
 
-_FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 # What messages contain in place of arguments of `load_inline` and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
@@ -42,9 +38,9 @@ _OPTIONS = {
     "extra_cuda_cflags": "--flags=",
     "extra_include_paths": "--include ",
     "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
-    "instantiation": "--launch '{0}: kernel={1}<…>'",
-    "kernel name": "name the kernel itself with --launch 'f: kernel=…'",
-    "launch": "--launch '{0}: kernel={1}'",
+    "instantiation": "add `template __global__ void {1}<float>(…);`",
+    "kernel name": "leave out its namespace and its template arguments",
+    "launch": "rename the kernel",
     "no source": "the cell is empty",
 }
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
@@ -71,13 +67,6 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
     @magic_arguments()
     @argument("name", nargs="?", help="bind the module to this name, too")
     @argument("--arch", default="native", help="the architecture, such as sm_90a or cpu")
-    @argument(
-        "--launch",
-        action="append",
-        default=[],
-        metavar="'KERNEL: grid=… block=…'",
-        help="launch a kernel like this; fields of jitload.Launch, and args.n=x.numel() for a computed parameter",
-    )
     @argument("--functions", default="", metavar="'F,G'", help="functions of the host code to export")
     @argument("--flags", default="", help="compiler options in one word: '-O3 -DN=4'")
     @argument("--include", action="append", default=[], metavar="DIR", help="a directory to search for headers")
@@ -102,9 +91,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         if not _is_variable(name):
             raise UsageError(f"%%cuda {name}: the name of the module must be an identifier that IPython does not use")
         try:
-            exports = dict.fromkeys(options.functions.replace(",", " ").split())
-            functions = {**exports, **read_launches(options.launch)}
-            module = _load(name, cell, functions, build)
+            module = _load(name, cell, options.functions.replace(",", " ").split() or None, build)
         except (JitLoadError, KeyboardInterrupt) as error:
             stopped = str(error) or f"the build of {name!r} was stopped"
             message = in_options(error, _OPTIONS) if isinstance(error, JitLoadError) else stopped
@@ -146,75 +133,14 @@ def _split(line: str) -> list[str]:
     return words
 
 
-def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: Mapping[str, Any]) -> Module:
-    """Load a module with all kernels of the cell, including kernels that `--launch` does not name."""
+def _load(name: str, cell: str, functions: list[str] | None, build: Mapping[str, Any]) -> Module:
+    """Load a module with the functions, or with all kernels of the cell."""
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
     ):  # the cell is host code only, which needs neither nvcc nor a GPU
         options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
-        return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
-    if None in functions.values() or not functions:
-        return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
-    try:
-        kernels = list(load_inline(name, cuda_sources=cell, **build))
-    except LaunchSpecError:  # raised if all kernels in the cell are templates
-        kernels = []
-    launched = {launch.kernel or exported for exported, launch in functions.items() if launch}
-    others = {kernel: Launch() for kernel in kernels if kernel not in launched}
-    return load_inline(name, cuda_sources=cell, functions={**functions, **others}, **build)
-
-
-# ---- launches ----------------------------------------------------------------------------------------------------
-
-
-def read_launches(texts: Sequence[str]) -> dict[str, Launch]:
-    """Return a mapping from the names of functions to the launches that the `--launch` options describe.
-
-    Example:
-        >>> read_launches(["add: grid=ceil_div(n, 256) block=256"])["add"].block
-        256
-    """
-    launches = {}
-    for text in texts:
-        name, colon, fields = text.partition(":")
-        if not colon or not name.strip().isidentifier():
-            raise UsageError(f"--launch {text!r}: begin with the name of the kernel and a colon, 'add: grid=… block=…'")
-        if name.strip() in launches:
-            raise UsageError(f"--launch {text!r}: there is another --launch for {name.strip()!r}")
-        try:
-            launches[name.strip()] = _read_launch(fields, text)
-        except LaunchSpecError as error:
-            error.kernel = name.strip()
-            raise
-    return launches
-
-
-def _read_launch(fields: str, text: str) -> Launch:
-    start, *parts = _FIELD.split(fields)
-    if start.strip():
-        raise UsageError(f"--launch {text!r}: {start.strip()!r} is not of the form field=value")
-    values: dict[str, Any] = {}
-    for field, value in zip(parts[::2], parts[1::2], strict=True):
-        record, _, key = field.partition(".")
-        if key:
-            values.setdefault(record, {})[key] = value.strip()
-        else:
-            values[record] = _value(value.strip())
-    try:
-        return Launch(**values)
-    except TypeError as error:
-        raise UsageError(f"--launch {text!r}: {error}") from None
-
-
-def _value(text: str) -> Any:
-    """Return the value of a `--launch` field: a Python constant, a tuple of expressions as text, or the text itself."""
-    try:
-        body = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return text  # a C++ name such as `scale<float>`, which is not Python
-    if isinstance(body, ast.Tuple):
-        return tuple(str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part) for part in body.elts)
-    return body.value if isinstance(body, ast.Constant) else text
+        return load_inline(name, cpp_sources=cell, functions=functions, **options)
+    return load_inline(name, cuda_sources=cell, functions=functions, **build)
 
 
 # ---- output of kernels ------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def in_options(error: Exception, options: Mapping[str, str]) -> str:
     Args:
         error: The error.
         options: The option for each `Argument`, with the space or `=` before its value, `{"arch": "--arch "}`, or with
-            the places of its values, `{"launch": "--launch '{0}: kernel={1}'"}`. One without both is a flag, which is
+            the places of its values, `{"source file": "jitload compile {0}"}`. One without both is a flag, which is
             shown without the value.
     """
     shown = copy.copy(error)

@@ -123,15 +123,3 @@ REFUSED: list[tuple[Any, str]] = [
 def test_kernels_that_cannot_be_told_apart_are_refused(launches, message):
     with pytest.raises(LaunchSpecError, match=message):
         jitload.build_inline("variants", cuda_sources=SOURCE, functions={"scale": launches}, arch="sm_90a")
-
-
-def test_a_file_for_prebuild_takes_lists(tmp_path):
-    launches = [Launch(kernel="scale<float>"), Launch(kernel="scale<int>")]
-    (tmp_path / "v.cu").write_text(SOURCE)
-    file = tmp_path / "requests.toml"
-    file.write_text(
-        '[[requests]]\nname = "v"\nsources = "v.cu"\narch = "sm_90a"\n'
-        'functions.scale = [{kernel = "scale<float>"}, {kernel = "scale<int>"}]\n'
-    )
-    (row,) = read_requests(str(file))
-    assert row["functions"]["scale"] == launches

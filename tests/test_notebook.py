@@ -16,7 +16,6 @@ extern "C" __global__ void add(const float* x, float* y, int n) {
 }
 __global__ void hello(int n) { printf("hello %d\\n", n); }
 """
-LAUNCH = "--launch 'add: grid=ceil_div(n, 256) block=256 args.n=x.numel()'"
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +41,11 @@ def stored(shell, options: str, cell: str) -> int:
 
 
 def test_a_cell_binds_its_kernels_and_its_module(shell):
-    result = run(shell, f"vec --arch cpu {LAUNCH}")
+    result = run(shell, "vec --arch cpu")
     assert result.result is shell.user_ns["vec"]
     assert shell.user_ns["add"].__name__ == "add"
-    assert shell.user_ns["hello"].__name__ == "hello"  # `--launch` does not name it
-    done = shell.run_cell("import torch; x = torch.ones(4); y = torch.zeros(4); add(x, y); y.tolist()")
+    assert shell.user_ns["hello"].__name__ == "hello"
+    done = shell.run_cell("import torch; x = torch.ones(4); y = torch.zeros(4); add[1, 4](x, y, 4); y.tolist()")
     assert done.result == [2.0] * 4
 
 
@@ -76,17 +75,9 @@ def test_ipython_leaves_the_text_as_it_is(cache, shell):
     assert stored(shell, "", text) == 2
 
 
-def test_templates_are_named_by_a_launch(cache, shell):
-    text = "template <class T> __global__ void scale(T* x, T factor) { x[0] *= factor; }"
-    assert not run(shell, f"--arch {ARCH}", text).success
-    assert run(shell, f"--arch {ARCH} --launch 'scale: kernel=scale<float> grid=1 block=1'", text).success
-    assert "scale(float* x, float factor)" in repr(shell.user_ns["scale"])
-
-
-def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, shell, tmp_path):
+def test_kernels_are_bound_wherever_they_come_from(cache, shell, tmp_path):
     (tmp_path / "more.h").write_text("__global__ void included(int n) {}\n")
-    plain = "__global__ void named(int n) {}\n__global__ void other(int n) {}\n"
-    hidden = """#include "more.h"
+    text = """#include "more.h"
         #define KERNEL(name) \\
             __global__ void name(int n) {}
         KERNEL(made)
@@ -96,12 +87,8 @@ def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, s
         __global__ void absent(int n) {}
         #endif
         """
-    options = f"--arch {ARCH} --launch 'named: grid=1 block=1'"
-    assert set(run(shell, options, plain).result) == {"named", "other"}
-    names = set(run(shell, f"{options} --include {tmp_path}", hidden + plain).result)
-    assert names == {"named", "other", "included", "made", "sized", "inner"}
-    inactive = "#ifdef ABSENT\n__global__ void absent(int n) {}\n#endif\n"
-    assert set(run(shell, options, inactive + plain).result) == {"named", "other"}
+    names = set(run(shell, f"--arch {ARCH} --include {tmp_path}", text).result)
+    assert names == {"included", "made", "sized", "inner"}
 
 
 def test_functions_of_the_host_are_named_and_show_errors_without_frames(cache, shell, capsys):
@@ -174,12 +161,8 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--launch 'add grid=1'", "begin with the name of the kernel and a colon"),
-        ("--launch 'add: 256'", "'256' is not of the form field=value"),
-        ("--launch 'add: grids=1'", "unexpected keyword argument 'grids'"),
         ("a-b", "must be an identifier"),
         ("add --arch cpu", "a kernel has the same name"),
-        ("--launch 'add: grid=1' --launch 'add: grid=2'", "there is another --launch for 'add'"),
         ("--help", "%%cuda? shows the options."),
     ],
 )
@@ -193,12 +176,15 @@ def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
 @pytest.mark.parametrize(
     ("line", "cell", "message"),
     [
-        ("--launch 'add: grid=ceil_div(n,2 block=4'", CELL, "LaunchSpecError: kernel 'add', grid: this is not an expr"),
         ("--arch foo", CELL, "ToolchainError: --arch foo is not an architecture"),
         ("--arch cpu", "// no code", "name its functions in --functions, or export them with TVM_FFI_"),
         (f"--arch {ARCH} --flags=--odd", CELL, "remove this option from --flags."),
         (f"--arch {ARCH}", '#include "no.h"\n' + CELL, "pass its directory in --include."),
-        (f"--arch {ARCH}", "template <class T> __global__ void k(T* x) {}", "--launch 'f: kernel=k<…>'"),
+        (
+            f"--arch {ARCH}",
+            "template <class T> __global__ void k(T* x) {}",
+            "add `template __global__ void k<float>(…);`",
+        ),
         ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "GPU only: C++ for the host that is built"),
         (f"--arch {ARCH} --functions firts", f"int first(int* x) {{ return 1; }}\n{CELL}", "Did you mean 'first'?"),
     ],

@@ -120,7 +120,7 @@ def run_notebook(notebook: Notebook, name: str) -> str:
 
 def check_notebooks(notebook: Notebook, device: str) -> None:
     quickstart = run_notebook(notebook, "quickstart.ipynb")
-    assert "axpy(float a, const float* x, const float* y, float* out)" in quickstart
+    assert "axpy(float a, const float* x, const float* y, float* out, int n)" in quickstart
     assert "argument 'x' must be a float32" in quickstart
     assert f"axpy on {device}" in quickstart
     tuning = run_notebook(notebook, "tuning.ipynb")

@@ -13,9 +13,6 @@ import jitload
 from jitload.cli import main
 from jitload.prebuilding.files import read_requests
 
-_LAUNCH = {"grid": ["ceil_div(n, 256)", 1], "block": 256, "args": {"n": "x.numel()"}}
-_SCALE = 'extern "C" __global__ void scale(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= N; }\n'
-
 
 @pytest.fixture
 def cache(cache, monkeypatch):
@@ -73,39 +70,6 @@ def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monke
     assert read_requests("requests_here:MORE") == [{"name": "m"}]
 
 
-def test_toml_with_files_beside_it_and_launches(cache, capsys, tmp_path, monkeypatch):
-    pytest.importorskip("tomllib", reason="TOML needs Python 3.11")
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "scale.cu").write_text('#include "n.h"\n' + _SCALE)
-    (tmp_path / "inc").mkdir()
-    (tmp_path / "inc" / "n.h").write_text("#define N 4\n")
-    (tmp_path / "kernels.toml").write_text(
-        '[[requests]]\nname = "scale"\nsources = "src/scale.cu"\nextra_include_paths = ["inc"]\n'
-        'functions.scale = {grid = ["ceil_div(n, 256)", 1], block = 256, args = {n = "x.numel()"}}\n'
-    )
-    monkeypatch.chdir("/")
-    code, out, _ = run(capsys, str(tmp_path / "kernels.toml"), "--arch", ARCH)
-    assert code == 0, out
-    before = sorted(cache.glob("*-*/*"))
-    jitload.build(
-        "scale",
-        sources=[tmp_path / "src" / "scale.cu"],
-        extra_include_paths=[tmp_path / "inc"],
-        functions={"scale": jitload.Launch(grid=("ceil_div(n, 256)", 1), block=256, args={"n": "x.numel()"})},
-        arch=ARCH,
-    )
-    assert sorted(cache.glob("*-*/*")) == before
-
-
-def test_json_is_a_list_or_has_requests(cache, tmp_path):
-    (tmp_path / "k.cubin").write_bytes(b"cubin")
-    rows = [{"name": "a", "embed_cubin": {"k": "k.cubin"}, "functions": {"f": "words", "g": _LAUNCH}}]
-    (request,) = read_requests(write_json(tmp_path, rows))
-    assert request["embed_cubin"] == {"k": str(tmp_path / "k.cubin")}
-    assert request["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH)}
-    assert read_requests(write_json(tmp_path, {"requests": rows})) == [request]
-
-
 # ---- what is printed -------------------------------------------------------------------------------------------
 
 
@@ -136,22 +100,7 @@ def test_a_python_file_without_requests_is_refused(capsys, tmp_path, text, words
     assert len(err.splitlines()) == 2  # the message, and the code of the error
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ({"kernels": []}, "must contain `requests` and nothing else: [[requests]] in TOML, a list in JSON"),
-        ([{"name": "m"}, {"functions": {"f": {"gird": 1}}}], "request 2, 'f': a Launch got an unexpected keyword"),
-        ([{"functions": {"f": {"grid": "x +"}}}], "request 1, 'f': "),
-    ],
-)
-def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
-    code, out, err = run(capsys, write_json(tmp_path, rows))
-    assert (code, out) == (1, "")
-    assert f"\njitload: {tmp_path}/requests.json" in err
-    assert words in err
-
-
-CONTENTS = {"json.py": "REQUESTS = []\n", "deep.json": "[" * 100_000}
+CONTENTS = {"json.py": "REQUESTS = []\n", "deep.json": "[" * 100_000, "table.json": "{}"}
 
 
 @pytest.mark.parametrize(
@@ -159,9 +108,10 @@ CONTENTS = {"json.py": "REQUESTS = []\n", "deep.json": "[" * 100_000}
     [
         ("nowhere.py", "nowhere.py: there is no file"),
         ("no_such_module", "no_such_module: the module no_such_module cannot be imported"),
-        ("a b/$(x)", "'a b/$(x)' names no requests: pass kernels.py, kernels.toml, kernels.json or a.module"),
+        ("a b/$(x)", "'a b/$(x)' names no requests: pass kernels.py, a.module or a record.json"),
         ("json.py", "'json' is also another module ("),
         ("deep.json", "deep.json cannot be read"),
+        ("table.json", "table.json must be a list, which `jitload record` writes"),
     ],
 )
 @pytest.mark.usefixtures("cache")
@@ -214,9 +164,9 @@ def test_the_command_builds_from_another_directory(cache, tmp_path):
 # ---- the examples ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["kernels.toml", "triton_fill.py"])
+@pytest.mark.parametrize("name", ["kernels.py", "triton_fill.py"])
 def test_the_examples_are_built(cache, capsys, name):
-    pytest.importorskip("tomllib" if name.endswith(".toml") else "triton")
+    pytest.importorskip("triton")
     code, out, _ = run(capsys, str(ROOT / "examples" / "ahead" / name), "--arch", "sm_80", "--arch", "sm_90")
     sys.modules.pop(Path(name).stem, None)
     assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")

@@ -246,20 +246,30 @@ def test_a_configuration_is_never_replaced_by_what_is_tuned():
 
 
 REQUESTS = """
-[[requests]]
-name = "twice"
-arch = "cpu"
-cuda_sources = "__global__ void twice(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 2; }"
-functions.twice = { grid = 1, block = "B", args = { n = "x.numel()" }, tune = { B = [32, 64], key = "n" } }
-tuned = "tuned.json"
-tune = [{ function = "twice", args = ["float32[100]"] }, { function = "twice", args = ["float32[7, 2]"] }]
+from jitload import Launch, Tune
+
+source = "__global__ void twice(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 2; }"
+launch = Launch(grid=1, block="B", args={"n": "x.numel()"}, tune=Tune(B=(32, 64), key="n"))
+jobs = [{"function": "twice", "args": [size]} for size in ("float32[100]", "float32[7, 2]")]
+common = {"name": "twice", "arch": "cpu", "tuned": "tuned.json"}
+REQUESTS = [{**common, "cuda_sources": source, "functions": {"twice": launch}, "tune": jobs}]
 """
 
 
-def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys, caplog):
+@pytest.fixture
+def requests_file(tmp_path, monkeypatch):
+    """Write a file of requests to the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "requests_to_tune.py"
+    path.write_text(REQUESTS)
+    yield path
+    sys.modules.pop(path.stem, None)
+
+
+def test_the_command_runs_the_jobs_of_requests(requests_file, tmp_path, capsys, caplog):
     warn_once.cache_clear()
-    file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
-    file.write_text(REQUESTS)
+    file, output = requests_file, tmp_path / "tuned.json"
     with pytest.raises(JitLoadError, match=r"tuned.json' cannot be read: No such file"):
         tune_requests(read_requests(str(file)))
     assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
@@ -361,10 +371,10 @@ def test_tuning_on_a_gpu(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_process_with_a_gpu_runs_the_jobs(tmp_path):
-    file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
-    file.write_text(REQUESTS.replace('arch = "cpu"', 'arch = "native"'))
-    assert main(["tune", str(file), "--seconds", "0.1", "--all-gpus", "-o", str(output)]) == 0
+def test_a_process_with_a_gpu_runs_the_jobs(requests_file, tmp_path):
+    output = tmp_path / "tuned.json"
+    requests_file.write_text(REQUESTS.replace('"arch": "cpu"', '"arch": "native"'))
+    assert main(["tune", str(requests_file), "--seconds", "0.1", "--all-gpus", "-o", str(output)]) == 0
     assert {row.gpu for row in Tuning.load(output).choices} == {torch.cuda.get_device_name()}
 
 

@@ -127,8 +127,7 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
 
     No GPU is needed. A TARGET is a file or a module with requests for jitload.prebuild. In kernels.py or
     package.module, REQUESTS is a list of requests or a function that returns such a list. For another name than
-    REQUESTS, write kernels.py:NAME. In kernels.toml, each request is a table [[requests]]. In kernels.json, "requests"
-    is a list of requests.
+    REQUESTS, write kernels.py:NAME.
     """
     if not (targets or records):
         raise click.UsageError("there is nothing to build: name a TARGET, or a record with --from")
