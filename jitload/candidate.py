@@ -13,7 +13,6 @@ class Candidate(NamedTuple):
         is_template: Whether the function is a template, which has to be instantiated.
         parameters: The names of its parameters; "" for an unnamed parameter.
         types: The text of each parameter's type, with single spaces.
-        doc: The comment right above the function, without comment marks.
         piece: The index of the text in `cuda_sources` that contains the function.
         line: The function's line in that text, counted from 1.
     """
@@ -22,6 +21,5 @@ class Candidate(NamedTuple):
     is_template: bool
     parameters: tuple[str, ...]
     types: tuple[str, ...]
-    doc: str
     piece: int
     line: int

@@ -26,14 +26,13 @@ SOURCE = """
 __constant__ float coeffs[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 __device__ int counter;
 namespace ns { __device__ double table[2][3]; }
-// Doubles x.
 extern "C" __global__ void twice(const float* x, float* y, int n) {
     if (threadIdx.x < n) y[threadIdx.x] = coeffs[0] * x[threadIdx.x] + counter + ns::table[1][2];
 }
 extern "C" __global__ void tick() { ++counter; ns::table[0][0] += 1; }
 """
 EACH = {
-    "twice": Launch(grid="ceil_div(n, 128)", block=128),
+    "twice": Launch(grid="ceil_div(n, 128)", block=128, doc="Doubles x."),
     "tick": Launch(grid=1, block=1),
     "main": Launch(kernel="tick"),
 }
@@ -164,7 +163,7 @@ def test_tvm_ffi_loads_and_calls_the_library(path, stub_driver):
         mod["absent"]
 
 
-def test_metadata_and_doc_are_those_of_the_source(path):
+def test_metadata_and_doc_are_those_of_the_library(path):
     mod = tvm_ffi.load_module(path)
     assert mod.get_function_doc("twice") == "Doubles x."
     schema = json.loads(mod.get_function_metadata("twice")["type_schema"])

@@ -10,7 +10,6 @@ from support.arrays import CudaArray
 import jitload
 from jitload import Launch
 from jitload.errors import LaunchSpecError
-from jitload.prebuilding.files import read_requests
 
 pytest_plugins = ["support.gpu_fixtures"]
 

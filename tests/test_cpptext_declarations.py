@@ -96,30 +96,10 @@ def test_parameters_have_types_and_names(text):
     assert list(zip(candidate.types, candidate.parameters, strict=True)) == PARAMETERS[text]
 
 
-DOCS = {
-    "/** One.\n *\n *  Two.\n */\n__global__ void k() {}": "One.\n\nTwo.",
-    "/// One\n//! two\n__global__ void k() {}": "One\ntwo",
-    "// One\n\n__global__ void k() {}": "",
-    "int n; // of n\n__global__ void k() {}": "",
-    "// Licence\n\n// One\n__global__ void k() {}": "One",
-    "// One\ntemplate <class T>\n__global__ void k(T* x) {}": "One",
-    "template <class T> // element\n// One\n__global__ void k(T* x) {}": "One",
-    'MACRO(1)\n// One\nextern "C"\n__global__ void k() {}': "One",
-    "__global__ void k() {} // after": "",
-}
-
-
-@pytest.mark.parametrize("text", DOCS)
-def test_the_comment_before_a_kernel_is_its_doc(text):
-    assert only(text).doc == DOCS[text]
-
-
 def test_forward_declarations_are_merged():
-    first = "// Declared.\n__global__ void k(float* x, int count);\n"
+    first = "__global__ void k(float* x, int count);\n"
     assert only(first + "__global__ void k(float*, const int n) {}").parameters == ("x", "n")
     assert only(first + "__global__ void k(float* r, int) {}").parameters == ("r", "count")
-    assert only(first + "__global__ void k(float*, const int n) {}").doc == "Declared."
-    assert only(first + "// Defined.\n__global__ void k(float* y, int n) {}").doc == "Defined."
     assert only("__global__ void k(int in) {}\n__global__ void k(int other);").parameters == ("in_",)
     assert only("__global__ void k(float x[4]);\n__global__ void k(float* x) {}").line == 2
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jitload.cpptext.lexer import code_tokens
+from jitload.cpptext.lexer import tokenize
 from jitload.cpptext.preprocessor import (
     Macros,
     live_tokens,
@@ -53,7 +53,7 @@ DEFINITIONS = """\
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_conditions_are_decided_where_the_text_tells(condition):
     text = f"{DEFINITIONS}{condition}\nfirst\n#else\nsecond\n#endif\n"
-    words = {token.text for token in live_tokens(code_tokens(text), Macros())}
+    words = {token.text for token in live_tokens(tokenize(text), Macros())}
     expected = {True: {"first"}, False: {"second"}, None: {"first", "second"}}[CONDITIONS[condition]]
     assert words & {"first", "second"} == expected
 

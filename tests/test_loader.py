@@ -20,15 +20,16 @@ from jitload.toolchain.host import tvm_ffi_include_dirs
 HIDDEN = ("imports", "get_function", "__init__", "_x")
 TEXT = """
 struct S { int a[3]; };
-/* Do much.
- * In two lines. */
 extern "C" __global__ void much(const float* x, float* in, int n, float scale, bool flag, S s) {}
 """
 
 
 @pytest.fixture(scope="module")
 def module():
-    return load(TEXT + ADD, functions={"much": Launch(nullable="in"), "add": Launch(grid=1, block=32)})
+    return load(
+        TEXT + ADD,
+        functions={"much": Launch(nullable="in", doc="Do much.\nIn two lines."), "add": Launch(grid=1, block=32)},
+    )
 
 
 # ---- the module ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import jitload
-from jitload.cpptext.lexer import code_tokens
+from jitload.cpptext.lexer import tokenize
 from jitload.errors import MismatchError
 from jitload.measuring.loads import has_only_stores, only_stores
 
@@ -130,8 +130,8 @@ STORES = {
 
 @pytest.mark.parametrize("body", STORES)
 def test_tensors_that_a_kernel_only_stores_to_are_known(body):
-    assert has_only_stores(code_tokens(f"k(const int* x, int* y, int i) {{ {body} }}"), "y") is STORES[body]
-    assert not has_only_stores(code_tokens("k(int* in) { in[0] = 1; }"), "in_")
+    assert has_only_stores(tokenize(f"k(const int* x, int* y, int i) {{ {body} }}"), "y") is STORES[body]
+    assert not has_only_stores(tokenize("k(int* in) { in[0] = 1; }"), "in_")
 
 
 def test_a_macro_or_an_overload_may_hide_a_read():

@@ -6,7 +6,6 @@ The functions are a guess from tokens. The compiler decides which of them are ke
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -61,26 +60,21 @@ class DeclarationScan:
     """A search for functions in the tokens of a text. `piece` is the index of the text in `cuda_sources`.
 
     Attributes:
-        code: The tokens, without comments and directives.
+        code: The tokens, without directives.
     """
 
     def __init__(self, tokens: Sequence[Token], piece: int) -> None:
         self._piece = piece
         self.code: list[Token] = []
-        self._comments: dict[int, list[Token]] = {}  # key: index in `code` of the token that follows
-        self._directives: dict[int, list[str]] = {}  # names of directives; the keys are as in `_comments`
+        self._directives: dict[int, list[str]] = {}  # names of directives; key: index in `code` of the next token
         self._scopes: list[tuple[str, ...]] = []
         self._start = 0  # index of the current declaration's first token
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
         for directive, run in split_directives(tokens):
             if directive:
                 self._directives.setdefault(len(self.code), []).append(directive.name)
-                continue
-            for token in run:
-                if token.kind == "comment":
-                    self._comments.setdefault(len(self.code), []).append(token)
-                else:
-                    self.code.append(token)
+            else:
+                self.code += run
 
     def candidates(self) -> Iterator[tuple[Candidate, bool]]:
         """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
@@ -149,19 +143,9 @@ class DeclarationScan:
             is_template=is_template,
             parameters=tuple(name for _, name in parameters),
             types=tuple(type_ for type_, _ in parameters),
-            doc=self._doc(start, index),
             piece=self._piece,
             line=self.code[declarator.name_index].line,
         )
-
-    def _doc(self, start: int, index: int) -> str:
-        """Return the last comment right above one of the tokens from `start` to `index`, or "" if there is none."""
-        for position in range(index, start - 1, -1):
-            before = self.code[position - 1].end_line if position else 0
-            comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
-            if block := _adjacent(comments, self.code[position].line):
-                return _clean_comment(block)
-        return ""
 
 
 class Declarator(NamedTuple):
@@ -233,31 +217,6 @@ def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _adjacent(comments: Sequence[Token], line: int) -> list[Token]:
-    """Return the comments that end right above `line`: one block comment, or a run of `//` lines."""
-    block: list[Token] = []
-    for comment in reversed(comments):
-        if comment.end_line not in (line - 1, line):
-            break
-        if block and not (comment.text.startswith("//") and block[0].text.startswith("//")):
-            break
-        block.insert(0, comment)
-        line = comment.line
-    return block
-
-
-def _clean_comment(comments: Sequence[Token]) -> str:
-    """Return the text of comments without comment marks, frames of stars, and rulers such as `-----`."""
-    text = "\n".join(comment.text for comment in comments)
-    if text.startswith("/*"):
-        text = re.sub(r"^/\*[*!]*<?|\*+/$", "", text)
-        lines = [re.sub(r"^[ \t]*\*(?!\*)", "", line) for line in text.split("\n")]
-    else:
-        lines = [re.sub(r"^//[/!]*<?", "", line) for line in text.split("\n")]
-    kept = ["" if re.fullmatch(r"\s*[-=*/#~_+]{3,}\s*", line) else line.rstrip() for line in lines]
-    return inspect.cleandoc("\n".join([kept[0].strip(), *kept[1:]]))
-
-
 def _without_top_const(type_: str) -> str:
     """Remove a parameter's top-level `const`, which does not distinguish overloads."""
     return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
@@ -274,7 +233,7 @@ def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tup
     names = tuple(mine or theirs for mine, theirs in pairs)
     if first[1] and second[1]:
         names = tuple(mine if mine == theirs else "" for mine, theirs in pairs)
-    return main._replace(parameters=names, doc=main.doc or other.doc), first[1] or second[1]
+    return main._replace(parameters=names), first[1] or second[1]
 
 
 # ---- parameters ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from jitload.cpptext.declarations import (
     find_declarator,
     opened_namespaces,
 )
-from jitload.cpptext.lexer import Token, code_tokens, tokenize
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
 from jitload.cpptext.structures import is_namespace, split_declarations, template_end
 
@@ -62,7 +62,7 @@ class HostFunction(NamedTuple):
     """A host function in a text.
 
     Attributes:
-        candidate: Its name with namespaces, its parameters and its documentation.
+        candidate: Its name with namespaces, and its parameters.
         result: The text of its result type; `auto` if the type is written after the parameters.
         is_definition: Whether it has a body.
         is_plain: Whether no type in its declaration seems to need tvm-ffi.
@@ -86,7 +86,7 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
         'n::run'
     """
     tokens = tokenize(text)
-    runs = list(split_directives([token for token in tokens if token.kind != "comment"]))
+    runs = list(split_directives(tokens))
     return tuple(_walk(DeclarationScan(tokens, 0), list(_first_branches(runs)), (), _device_words(runs)))
 
 
@@ -229,12 +229,12 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
         ('__global__ void k() {}\n                            ',)
     """
     texts = tuple(text.replace("\r\n", "\n") for text in texts)
-    runs = [list(split_directives(code_tokens(text))) for text in texts]
+    runs = [list(split_directives(tokenize(text))) for text in texts]
     device_words = frozenset().union(*map(_device_words, runs))
     always_kept = frozenset() if only_mentioned else device_words
     host_macros = _instantiating_macros([run for text_runs in runs for run in text_runs], device_words)
     parts = [_Parts(*part, host_macros, device_words, always_kept) for part in zip(texts, runs, strict=True)]
-    reached = {token.text for token in code_tokens(mentioned)}.union(*(part.seeds for part in parts))
+    reached = {token.text for token in tokenize(mentioned)}.union(*(part.seeds for part in parts))
     pending = True
     while pending:
         pending = False

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-TokenKind = Literal["word", "number", "literal", "punctuator", "comment"]
+TokenKind = Literal["word", "number", "literal", "punctuator"]
 
 # The order matters: a raw string comes before a word, a comment before a punctuator. An unterminated comment or literal
 # ends with its line or with the file, as in a compiler's error recovery. `>>` stays two tokens, because it usually
@@ -48,8 +48,7 @@ class Token(NamedTuple):  # tens of thousands are created, a third faster than i
     """One token of a C++ text.
 
     Attributes:
-        kind: `word` for identifiers and keywords, `number`, `literal` for strings and characters, `punctuator`,
-            `comment`.
+        kind: `word` for identifiers and keywords, `number`, `literal` for strings and characters, or `punctuator`.
         text: Its characters, without line continuations.
         line: The line it begins on, counted from 1.
         end_line: The line it ends on.
@@ -66,11 +65,11 @@ class Token(NamedTuple):  # tens of thousands are created, a third faster than i
 
 
 def tokenize(source: str) -> list[Token]:
-    r"""Split a C++ text into tokens; comments are tokens, white space is not.
+    r"""Split a C++ text into tokens, without comments and white space.
 
     Example:
         >>> [token.text for token in tokenize('k(1\'000); // "x"')]
-        ['k', '(', "1'000", ')', ';', '// "x"']
+        ['k', '(', "1'000", ')', ';']
     """
     text, continuations = _join_lines(source.replace("\r\n", "\n"))
     tokens: list[Token] = []
@@ -92,14 +91,10 @@ def tokenize(source: str) -> list[Token]:
             joined = bisect_right(continuations, start)
             first, last = line + joined, end_line + bisect_right(continuations, match.end() - 1)
             start += 2 * joined
-        tokens.append(Token(kind, characters, first, last, in_directive, start))
         line = end_line
+        if kind != "comment":
+            tokens.append(Token(kind, characters, first, last, in_directive, start))
     return tokens
-
-
-def code_tokens(source: str) -> list[Token]:
-    """Split a C++ text into tokens without its comments."""
-    return [token for token in tokenize(source) if token.kind != "comment"]
 
 
 def strip_comments(text: str) -> str:

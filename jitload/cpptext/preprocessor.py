@@ -93,8 +93,7 @@ def _begins_directive(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _directive_of(tokens: Sequence[Token]) -> Directive:
-    words = [token for token in tokens[1:] if token.kind != "comment"]
-    return Directive(words[0].text if words else "", "".join(_spaced(words[1:])).strip())
+    return Directive(tokens[1].text if tokens[1:] else "", "".join(_spaced(tokens[2:])).strip())
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jitload.cpptext.lexer import Token, code_tokens, read_header, strip_header
+from jitload.cpptext.lexer import Token, read_header, strip_header, tokenize
 from jitload.cpptext.preprocessor import (
     HEADER_NAME,
     NVRTC_MACROS,
@@ -68,7 +68,7 @@ def classify(
         >>> classify(["__global__ void k() {}"], has_embed_cubin=False)
         'device'
     """
-    code = [token for text in texts for token in code_tokens(text)]
+    code = [token for text in texts for token in tokenize(text)]
     tokens = list(live_tokens(code, Macros(options=options)))
     words = {token.text for token in tokens if token.kind == "word"}
     is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
@@ -189,6 +189,6 @@ def with_header_names(text: str, home: Path | None, include_dirs: Sequence[Path]
 
 def _has_kernels(text: str, options: Sequence[str], words: Sequence[str]) -> bool:
     """Return whether a host compiler would read launches, or one of the words, in a text."""
-    live = live_tokens(code_tokens(text), Macros(_HOST_COMPILER_MACROS, options))
+    live = live_tokens(tokenize(text), Macros(_HOST_COMPILER_MACROS, options))
     tokens = [token for token in live if not token.in_directive]
     return _has_launch(tokens) or any(token.text in words for token in tokens)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.cpptext.declarations import find_angle, find_closing, opened_namespaces
-from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_directives
 
 _TAGS = ("struct", "class")
@@ -159,7 +159,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
 def _code(text: str) -> list[Token]:
     """Return the tokens outside directives, and the `#` of each `#include` between braces."""
     code: list[Token] = []
-    for directive, run in split_directives(code_tokens(text)):
+    for directive, run in split_directives(tokenize(text)):
         if not directive:
             code += run
         elif directive.name in INCLUDES and sum((t.text == "{") - (t.text == "}") for t in code) > 0:

@@ -13,7 +13,7 @@ from itertools import dropwhile, pairwise
 from pathlib import Path
 
 from jitload.cpptext.declarations import find_declarator
-from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, Macros, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.cuda.messages import missing_header_hint, type_hint
@@ -109,7 +109,7 @@ def overload_kernels(text: str, names: Collection[str]) -> str:
     if not names:
         return text
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
-    code = [token for directive, run in split_directives(code_tokens(text)) if not directive for token in run]
+    code = [token for directive, run in split_directives(tokenize(text)) if not directive for token in run]
     positions = []
     begin = 0  # index of the current declaration's first token
     for index, token in enumerate(code):
@@ -253,7 +253,7 @@ def mark_gpu_only(text: str) -> str:
     """
     if not re.search(r"asm|include", text):
         return text
-    tokens = code_tokens(text)
+    tokens = tokenize(text)
     marks = [(start, f"#error {_MARK}{what} //") for start, what in _gpu_includes(tokens)]
     marks += [(token.start, f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") ') for token in _inline_ptx(tokens)]
     pieces, end = [], 0
@@ -266,7 +266,7 @@ def mark_gpu_only(text: str) -> str:
 
 def without_gpu_headers(text: str) -> str:
     """Return the text without each `#include` of a GPU-only header. Line numbers do not change."""
-    for start, _ in _gpu_includes(code_tokens(text)):
+    for start, _ in _gpu_includes(tokenize(text)):
         text = f"{text[:start]}//{text[start + 2 :]}"  # `#i` becomes the start of a comment
     return text
 
@@ -283,7 +283,7 @@ def _gpu_includes(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 def gpu_include_lines(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, int]]:
     """Yield the file and the line of each `#include` of a GPU-only header in the (file, text) pairs."""
     for file, text in texts:
-        for start, _ in _gpu_includes(code_tokens(text)):
+        for start, _ in _gpu_includes(tokenize(text)):
             yield file, text.count("\n", 0, start) + 1
 
 
@@ -302,7 +302,7 @@ def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
 
 def has_ptx(text: str) -> bool:
     """Return whether a text has inline PTX. Branches that are never compiled count, too."""
-    return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
+    return "asm" in text and any(True for _ in _inline_ptx(tokenize(text)))
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
@@ -311,7 +311,7 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
         if position and position[2] in files and "asm" in code:
-            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(code_tokens(code)))
+            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(tokenize(code)))
 
 
 def gpu_header(files: Iterable[Path]) -> str:
@@ -404,7 +404,7 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC(?!_VER)\w*|__NVCC__", text):
         return None
-    for conditional, outer in read_conditionals(code_tokens(text)):
+    for conditional, outer in read_conditionals(tokenize(text)):
         on_gpus = _gpu_branches(conditional)
         on_cpu = conditional.branch(_arch_macros(None))
         if (on_gpus != {on_cpu} or on_cpu is None) and (problem := _lost_branch(conditional)):

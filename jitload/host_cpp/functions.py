@@ -347,10 +347,8 @@ def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -
     (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
     parameters = tuple(map(_with_stream, kernel.parameters))
     kernel = kernel._replace(symbol=f"__jitload_call_{export.name}", parameters=parameters)
-    documents = [candidate.doc for candidate in export.candidates if candidate.doc]
-    doc = export.launch.doc if export.launch.doc is not None else next(iter(documents), "")
     kernel = rename_parameters(export.name, kernel, export.launch)
-    return Export(export.name, kernel, export.launch, doc, returns=_RESULTS[probe.kind])
+    return Export(export.name, kernel, export.launch, export.launch.doc or "", returns=_RESULTS[probe.kind])
 
 
 def _with_stream(parameter: Parameter) -> Parameter:

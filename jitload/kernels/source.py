@@ -170,8 +170,6 @@ def leading_directives(text: str) -> str:
     """Return the lines up to the last `#include` before any code and conditionals, or "" if there is none."""
     end = 0
     for directive, run in split_directives(tokenize(text.partition("{")[0])):
-        if directive is None and all(token.kind == "comment" for token in run):
-            continue
         if directive is None or directive.name not in ("include", "define", "undef", "pragma"):
             break
         if directive.name == "include":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cpptext.declarations import find_candidates, find_closing
-from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import macros_with, split_directives
 from jitload.inspection.code import kept_texts
 
@@ -31,8 +31,8 @@ def only_stores(function: Any, position: int) -> bool:
     overloads = [c for c in find_candidates(texts) if c.name.rpartition("::")[2] == kernel]
     if len(overloads) != 1 or any(map(_HAS_OWN_HEADER.search, texts)):
         return False
-    definition = _definition(code_tokens(texts[overloads[0].piece]), kernel, overloads[0].line)
-    runs = [run for text in texts for run in split_directives(code_tokens(text))]
+    definition = _definition(tokenize(texts[overloads[0].piece]), kernel, overloads[0].line)
+    runs = [run for text in texts for run in split_directives(tokenize(text))]
     return not macros_with((names[position],), runs) and has_only_stores(definition, names[position])
 
 
@@ -49,7 +49,7 @@ def has_only_stores(tokens: Sequence[Token], name: str) -> bool:
 
     Example:
         >>> bodies = ("y[0] = 1;", "y[0] += 1;", "g(y);")
-        >>> [has_only_stores(code_tokens(f"f(int* y) {{ {body} }}"), "y") for body in bodies]
+        >>> [has_only_stores(tokenize(f"f(int* y) {{ {body} }}"), "y") for body in bodies]
         [True, False, False]
     """
     body = next((index for index, token in enumerate(tokens) if token.text == "{"), len(tokens))

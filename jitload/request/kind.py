@@ -332,10 +332,10 @@ def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
         return False
 
     from jitload.cpptext.host_functions import has_main
-    from jitload.cpptext.lexer import code_tokens
+    from jitload.cpptext.lexer import tokenize
     from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
 
-    code = [token for text in texts for token in code_tokens(text)]
+    code = [token for text in texts for token in tokenize(text)]
     live = live_tokens(code, Macros(NVRTC_MACROS, options))
     return any(token.text == "main" for token in live) and has_main(texts)
 

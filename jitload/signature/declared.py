@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from jitload.cpptext.declarations import read_parameters
-from jitload.cpptext.lexer import code_tokens
+from jitload.cpptext.lexer import tokenize
 from jitload.errors import SignatureError
 from jitload.signature.types import (
     TYPE_NAMES,
@@ -50,7 +50,7 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
     inner = re.sub(_HEAD, "(", declaration)
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
-    tokens = code_tokens(inner)
+    tokens = tokenize(inner)
     if invalid := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
         raise _signature_error(text, kernel, f"{invalid!r} is not allowed in a parameter list")
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):

@@ -93,7 +93,6 @@ def choose_exports(
         SignatureError: The types of a kernel's parameters are unknown.
     """
     by_name = choose_export_names(compiled.cubin.kernels)
-    docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
     if functions is None:
         has_templates = any(candidate.is_template for candidate in compiled.candidates)
         if not by_name and (has_templates or not compiled.cubin.variables):
@@ -103,11 +102,12 @@ def choose_exports(
     for name, launch in functions:
         kernel = _find_kernel(name, launch, compiled, by_name)
         check_is_typed(kernel)
-        doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
         cubins = [source.cubin for source in (compiled, *other_archs)] if other_archs else []
         builds = tuple((cubin.arch, _find_build(kernel, cubin)) for cubin in cubins)
         named_kernel = with_tensors(name, rename_parameters(name, kernel, launch), launch)
-        exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds, group=group))
+        exports.append(
+            Export(name=name, kernel=named_kernel, launch=launch, doc=launch.doc or "", builds=builds, group=group)
+        )
     return tuple(exports)
 
 
