@@ -17,6 +17,7 @@ from jitload.triton.key import tensors_of
 SCOPE = GridScope(
     kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={}, tensors={}
 )
+MODE = "split"
 PROGRAMS = 132
 WIDE = tl.constexpr(7)
 n, M, N = 1000, 5, 6
@@ -84,6 +85,13 @@ def branches(meta: Any) -> Any:
     return (2,)
 
 
+def handles(meta: Any) -> Any:
+    try:
+        return (len(meta["x"]),)
+    except:  # noqa: E722
+        return (1,)
+
+
 def stores(meta: Any) -> Any:
     meta["n"] = 3
     return (meta["n"],)
@@ -101,7 +109,14 @@ REFUSED = [
     (branches, "the function has a condition or a loop"),
     (lambda m: (n if n > 4 else 1,), "the function has a condition or a loop"),
     (lambda m: (1 + (m["x"] is None),), "the function has a condition or a loop"),
-    (lambda m: (1 + (m["n"] == 4),), "comparisons are not supported"),
+    (lambda m: (1 + (m["n"] == 4),), "the function has a condition or a loop"),
+    (lambda m: (1 + (MODE == "split"),), "the function has a condition or a loop"),
+    (lambda m: (1 + (MODE in ("split", "all")),), "the function has a condition or a loop"),
+    (lambda m: (1 + (not MODE),), "the function has a condition or a loop"),
+    (handles, "the function has a condition or a loop"),
+    (lambda m: ({"split": 2}.get(MODE, 1),), "unhashable"),
+    (lambda m: (1 + ("split",).count(MODE),), "its result would depend on a value that is not known"),
+    (lambda m: ({"by split": 2}.get(f"by {MODE}", 1),), "its result would depend on a value that is not known"),
     (lambda m: ((lambda n: n * PROGRAMS)(m["n"]),), "the function has a function inside"),  # noqa: PLC3002
     (stores, "does not support item assignment"),
     (grows, "an expression is too long"),

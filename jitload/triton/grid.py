@@ -25,7 +25,10 @@ _logger = logging.getLogger(__name__)
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _METHODS = ("numel", "size", "stride", "dim")
 _MAX_LENGTH = 5_000  # characters of an expression; `Launch` has a limit for expressions without needless parentheses
-_BRANCHES = frozenset((*dis.hasjrel, *dis.hasjabs, dis.opmap["IS_OP"]))
+# Instructions of conditions and loops. Their results would be those for the stand-ins.
+_CONDITIONS = frozenset(
+    (*dis.hasjrel, *dis.hasjabs, *(dis.opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "IS_OP", "UNARY_NOT")))
+)
 
 
 class GridScope(NamedTuple):
@@ -56,7 +59,8 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         raise _error(f"must be an expression or a function, got {type(grid).__name__}", scope)
     if grid.__code__.co_argcount != 1:
         raise _error("the function must take one argument, Triton's mapping of the parameters", scope)
-    if any(instruction.opcode in _BRANCHES for instruction in dis.get_instructions(grid)):
+    has_handler = bool(getattr(grid.__code__, "co_exceptiontable", b""))  # since Python 3.11; before, `try` is a jump
+    if has_handler or any(instruction.opcode in _CONDITIONS for instruction in dis.get_instructions(grid)):
         raise _error("the function has a condition or a loop, which is not supported", scope)
     if len([*code_objects(grid.__code__)]) > 1:  # the cache key would lack what it reads
         raise _error("the function has a function inside, which is not supported", scope)
@@ -87,7 +91,18 @@ def _error(problem: str, scope: GridScope) -> LaunchSpecError:
 # ---- what a function reads -------------------------------------------------------------------------------------------
 
 
-class _Meta:
+class _StandIn:
+    """Stands for a value that is not known. It cannot be compared, looked up in a `dict` or formatted."""
+
+    __hash__ = __iter__ = None  # type: ignore[assignment]
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("its result would depend on a value that is not known")
+
+    __eq__ = __repr__ = _refuse
+
+
+class _Meta(_StandIn):
     """Stands for Triton's mapping of the parameters."""
 
     def __init__(self, scope: GridScope) -> None:
@@ -99,7 +114,7 @@ class _Meta:
         return _Operand(name)
 
 
-class _Object:
+class _Object(_StandIn):
     """Stands for a module or another object, of which a function may read integers and functions."""
 
     def __init__(self, name: str, value: Any) -> None:
@@ -147,10 +162,8 @@ def _known_value(name: str, value: Any) -> Any:
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-class _Operand:
+class _Operand(_StandIn):
     """A launch expression, or what may not be used: then, `problem` says why."""
-
-    __hash__ = __iter__ = None  # type: ignore[assignment]
 
     def __init__(self, text: str, problem: str = "") -> None:
         self.text, self.problem = text, problem
@@ -171,12 +184,6 @@ def _operators() -> Iterator[tuple[str, Any]]:
     for name, symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/"}.items():
         yield f"__{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(a)} {symbol} {_text(b)})")
         yield f"__r{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(b)} {symbol} {_text(a)})")
-    for name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains"):
-        yield f"__{name}__", _refuse_comparison
-
-
-def _refuse_comparison(*_: object) -> NoReturn:
-    raise TypeError("comparisons are not supported")
 
 
 for _name, _operator in _operators():
