@@ -48,7 +48,7 @@ _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_",
 
 def load_ipython_extension(shell: Any) -> None:
     """Register `%%cuda`."""
-    unload_ipython_extension(shell)  # an earlier call may have registered them
+    unload_ipython_extension(shell)  # an earlier call may have registered it
     shell.register_magics(CudaMagics)
     shell.events.register("post_run_cell", _end_cell)
 
@@ -143,7 +143,7 @@ def _load(name: str, cell: str, functions: list[str] | None, build: Mapping[str,
     return load_inline(name, cuda_sources=cell, functions=functions, **build)
 
 
-# ---- output of kernels ------------------------------------------------------------------------------------------
+# ---- output of kernels -------------------------------------------------------------------------------------------
 
 
 def _end_cell(result: Any) -> None:

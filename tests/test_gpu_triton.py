@@ -15,12 +15,9 @@ from triton_support import ADD
 from triton_tuned import tuned, tuned_add
 
 import jitload
-from jitload.triton.versions import find_triton
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-NEEDS_3_4 = pytest.mark.skipif(find_triton().number < (3, 4), reason="descriptors came with Triton 3.4")
-REAL = [pytest.param(name, marks=NEEDS_3_4 if "desc" in name or "persistent" in name else ()) for name in LIBRARIES]
 
 
 def load(name: str, **options: Any) -> Any:
@@ -31,7 +28,7 @@ def load(name: str, **options: Any) -> Any:
 # ---- the real kernels ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_runs_where_there_is_no_triton(name, tmp_path):
     load(name, build_directory=tmp_path)
     code = "import sys, triton_checks; triton_checks.run(*sys.argv[1:])"
@@ -115,8 +112,6 @@ def test_scalars_arrive_as_the_cubin_has_them(text, value):
 def test_clusters_pdl_and_cooperative_launches(hopper):
     x, out = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
     for options in ({"num_ctas": 2}, {"launch_pdl": True}, {"launch_cooperative_grid": True}):
-        if "launch_pdl" in options and find_triton().number < (3, 4):
-            continue
         mod = jitload.load_triton(
             "attributes", kernels.vector_add, signature=ADD, BLOCK=1024, grid="ceil_div(n, BLOCK)", **options
         )

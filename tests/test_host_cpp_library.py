@@ -14,6 +14,7 @@ import jitload
 from jitload import Launch
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
+from jitload.host_cpp.embedding import missing_cubin_hint
 from jitload.model import Cubin
 from jitload.request.arguments import Call, read_options
 from jitload.request.cubins import read_embedded_cubins
@@ -106,6 +107,7 @@ def test_a_cubin_that_is_missing_is_named():
     with pytest.raises(CompileError) as caught:
         build(cuda_sources=EMBED)
     assert caught.value.hint == "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}."
+    assert missing_cubin_hint("ld: multiple definition of `__tvm_ffi__cubin_first'; m.o: first defined here") == ""
 
 
 def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):

@@ -97,11 +97,6 @@ def by_members(x_ptr):
     tl.store(x_ptr, shift_by_a_setting(tl.program_id(0)) * settings.SCALE)
 
 
-def maximum():
-    """Has the name of one of Triton's functions, and reads an object that may hold anything."""
-    return OBJECT.shift
-
-
 @triton.jit
 def compare_constant(x_ptr, value: tl.constexpr):
     if value == 3:

@@ -55,7 +55,7 @@ def slots(facts: Any) -> list[tuple[str, str, int]]:
 
 
 def compiled(**options: Any) -> Any:
-    """Return a compiled kernel, as a launch would, for Triton 3.3 and newer."""
+    """Return a compiled kernel, as a launch would."""
     import triton
     import triton_kernels as kernels
     from triton.backends.compiler import GPUTarget

@@ -5,20 +5,14 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.runtime.autotuner import Autotuner
-
-
-def measure(call: Callable[[], None], quantiles: tuple[float, ...]) -> Any:
-    """Measure as Triton does where nobody says how."""
-    return triton.testing.do_bench(call, quantiles=quantiles)
 
 
 def tuned(*configs: triton.Config) -> Callable[[Any], Any]:
-    """Return the decorator for a kernel tuned for its first size; Triton's own forgets in 3.2 how to measure."""
+    """Return the decorator for a kernel tuned for its sizes."""
 
     def decorate(kernel: Any) -> Any:
         sizes = [name for name in kernel.arg_names if name in ("n", "M")]
-        return Autotuner(kernel, kernel.arg_names, list(configs), sizes, None, None, do_bench=measure)
+        return triton.autotune(list(configs), sizes)(kernel)
 
     return decorate
 

@@ -286,7 +286,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
     return data
 
 
-# ---- when entries are used ----------------------------------------------------------------------------------
+# ---- when entries are used ---------------------------------------------------------------------------------------
 
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check the names before the compiler runs."""
+"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def check_cubins(host: HostSource) -> None:
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that the C++ has the name of each cubin, as in `TVM_FFI_EMBED_CUBIN(name)`.
+    """Check that each cubin may be used: that its name, or a macro that may make the name with `##`, is in the C++.
 
     `device_name` is the name under which the cubin of `cuda_sources` is embedded, or "" if there is none.
 
     Raises:
-        JitLoadError: A cubin is not used.
+        JitLoadError: The C++ does not use a cubin.
     """
     texts = [text for unit in host.units for _, text in unit.pieces]
     if host.cubins:
@@ -74,5 +74,5 @@ def _unused_cubin(name: str, device_name: str) -> JitLoadError:
 
 def missing_cubin_hint(log: str) -> str:
     """Return advice about an error of the linker if a cubin is missing, otherwise ""."""
-    missing = re.search(rf"{_SYMBOL_PREFIX}(\w+)", log)
+    missing = re.search(rf"undefined .*{_SYMBOL_PREFIX}(\w+)", log)
     return f"{_MACRO}({missing[1]}) has no cubin: pass it as embed_cubin={{{missing[1]!r}: …}}." if missing else ""

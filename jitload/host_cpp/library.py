@@ -60,7 +60,7 @@ from jitload.toolchain.libraries import library_hint, library_include_dirs
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build the library, object or program of a request in `work.dir`. Return the user's files on which it depends."""
+    """Build the library or object file of a request in `work.dir`. Return the user's files on which it depends."""
     assert request.host is not None
     check_cubins(request.host)
     check_has_exports(request)

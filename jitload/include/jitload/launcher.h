@@ -31,11 +31,11 @@ inline namespace v1 {
   X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*)) \
   X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))
 
-/* Functions that are NULL if the driver does not have them: those of kernels are new in CUDA 12.3 and 12.4. */
-#define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                                \
-  X(param_info, "cuKernelGetParamInfo", (jitload_cu_kernel, size_t, size_t*, size_t*))               \
-  X(kernel_name, "cuKernelGetName", (const char**, jitload_cu_kernel))                               \
-  X(kernel_count, "cuLibraryGetKernelCount", (unsigned*, jitload_cu_library))                        \
+/* Functions that are NULL if the driver does not have them: those about kernels are new in CUDA 12.3 or 12.4. */
+#define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                              \
+  X(param_info, "cuKernelGetParamInfo", (jitload_cu_kernel, size_t, size_t*, size_t*))             \
+  X(kernel_name, "cuKernelGetName", (const char**, jitload_cu_kernel))                             \
+  X(kernel_count, "cuLibraryGetKernelCount", (unsigned*, jitload_cu_library))                      \
   X(list_kernels, "cuLibraryEnumerateKernels", (jitload_cu_kernel*, unsigned, jitload_cu_library)) \
   X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, jitload_cu_address))
 

@@ -117,7 +117,7 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
                      code);
   }
   library->is_fatbin = IsFatbin(image);
-  if (!library->is_fatbin) /* since version 8 of the ABI, the architecture is in the second byte of the flags, not in the first */
+  if (!library->is_fatbin) /* before version 8 of the ABI, the architecture is in the first byte of the flags */
     library->capability =
         static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
   return 0;
