@@ -89,9 +89,9 @@ class Kernel(NamedTuple):
         return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.parameters)})"
 
     def __repr__(self) -> str:
-        from jitload.tables import RESOURCE_TITLES, resource_cells, used_resources
+        from jitload.tables import describe_resources
 
-        return f"<jitload kernel {self}: {used_resources(RESOURCE_TITLES, resource_cells(self))}>"
+        return f"<jitload kernel {self}: {describe_resources(self)}>"
 
 
 class Variable(NamedTuple):

@@ -26,10 +26,10 @@ def resource_cells(used: Any) -> list[str]:
     return [format_resource(values, resource) for resource in RESOURCES]
 
 
-def used_resources(titles: Sequence[str], cells: Sequence[str]) -> str:
-    """Return the cells of a row as a sentence, without those that say that nothing is used."""
-    pairs = zip(titles, cells, strict=True)
-    return ", ".join(f"{title} {text}" for title, text in pairs if text not in ("-", "0 B", "at the call"))
+def describe_resources(used: Any) -> str:
+    """Return the resources that a kernel uses as text, without those that it does not use."""
+    pairs = zip(RESOURCE_TITLES, resource_cells(used), strict=True)
+    return ", ".join(f"{title} {text}" for title, text in pairs if text not in ("-", "0 B"))
 
 
 # ---- tables of measurements ------------------------------------------------------------------------------------------
