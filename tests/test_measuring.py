@@ -128,14 +128,14 @@ def test_a_function_that_must_not_run_on_its_own_results(mod):
 
 def test_benchmark_takes_the_launch_and_bytes(measured, x):
     y = torch.zeros_like(x)
-    record = measured.add.benchmark(x, y, grid=1, block=32, bytes=10**6, **FAST)
+    record = measured.add[1, 32].benchmark(x, y, bytes=10**6, **FAST)
     assert (record.bytes, record.is_estimated) == (10**6, False)
     measured.add[1, 32](x, y)
     assert y.cpu().count_nonzero() == 32
     configured = measured.nothing[1, 32].benchmark(5, **FAST)
     assert configured.bytes == 0
     assert (configured.gb_per_s, configured.flop_per_s, configured.peak_share) == (None, None, None)
-    assert measured.nothing.benchmark(5, grid=0, block=32, **FAST).median_us >= 0
+    assert measured.nothing[0, 32].benchmark(5, **FAST).median_us >= 0
 
 
 def test_benchmark_restores_aliases_views_and_offsets(measured, device):
@@ -289,14 +289,6 @@ def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
         jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
 
 
-def test_a_comparison_is_plotted_as_bars(mod):
-    pytest.importorskip("matplotlib").use("Agg")
-    x = torch.arange(float(N))
-    functions = {"mine": mod.add, "torch": lambda x, y: x + 1}
-    figure = jitload.compare(functions, x, torch.zeros(N), **FAST).plot()
-    assert len(figure.axes[0].patches) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -309,7 +301,7 @@ def test_a_comparison_is_plotted_as_bars(mod):
 )
 def test_impossible_options_are_refused(mod, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        mod.nothing.benchmark(1, grid=1, block=1, **options)
+        mod.nothing[1, 1].benchmark(1, **options)
 
 
 X = torch.arange(float(N))
@@ -331,7 +323,6 @@ REFERENCES = [
     (NEAR, {"rtol": 1e-3}, None),
     (NEAR, {"rtol": 0, "atol": 0.2}, None),
     (X + 1, {"rtol": -1}, "rtol=.*: it must"),
-    (X + 1, {"grid": 1, "block": 32}, r"'y' differs"),
 ]
 
 

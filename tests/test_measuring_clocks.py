@@ -143,11 +143,11 @@ def test_a_short_kernel_is_not_measured_by_its_launch_from_python(spinning):
 @pytest.mark.gpu
 def test_flushing_the_cache_shows_the_bandwidth_of_the_memory(spinning):
     x, y = torch.zeros(4 << 20, device="cuda"), torch.zeros(4, device="cuda")  # 16 MiB fit into the L2 cache
-    warm = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256)
-    cold = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, flush_l2=True)
+    warm = spinning.read[1024, 256].benchmark(x, y, x.numel() // 4)
+    cold = spinning.read[1024, 256].benchmark(x, y, x.numel() // 4, flush_l2=True)
     assert (cold.flushed_l2, warm.flushed_l2) == (True, False)
     assert cold.median_us > warm.median_us
-    restored = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, restore=True)
+    restored = spinning.read[1024, 256].benchmark(x, y, x.numel() // 4, restore=True)
     assert (restored.launches, restored.restored) == (1, True)
     assert cold.median_us > restored.median_us  # restoring a small result leaves the argument in the cache
     assert cold.peak_share is None or cold.peak_share < 1.05
@@ -175,7 +175,7 @@ def test_another_stream(spinning):
     with torch.cuda.stream(stream):
         assert 95 < spinning.spin[1, 32].benchmark(x, 100_000).median_us < 120
         assert 95 < spinning.spin[1, 32, 0, 0].benchmark(x, 100_000).median_us < 120  # the default stream
-    assert 95 < spinning.spin.benchmark(x, 100_000, grid=1, block=32, stream=stream).median_us < 120
+    assert 95 < spinning.spin[1, 32, 0, stream].benchmark(x, 100_000).median_us < 120
 
 
 @pytest.mark.gpu

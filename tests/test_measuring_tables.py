@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import jitload
-from jitload.errors import JitLoadError
 from jitload.measuring.benchmark import Benchmark
 from jitload.measuring.comparison import Comparison
 from jitload.measuring.difference import find_differences
@@ -48,13 +47,6 @@ def test_a_function_that_fails_midway_leaves_the_arguments_as_they_were():
         jitload.compare({"a": fails}, x, y, **FAST)
     assert len(calls) == 3
     assert torch.equal(y, torch.zeros(4))
-
-
-def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
-    record = jitload.compare({"a": lambda: None}, **FAST)
-    with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
-        record.plot()
 
 
 def test_an_extent_is_the_memory_of_a_tensor():

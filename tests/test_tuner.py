@@ -324,8 +324,8 @@ def synthetic(count: int, *names: str) -> Tuning:
     )  # fmt: skip
 
 
-def test_plots_of_few_and_of_many_variants(tmp_path):
-    pytest.importorskip("matplotlib")
+def test_plots_of_few_and_of_many_variants(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("Agg")
     for tuning in (synthetic(10, "B"), synthetic(100, "B", "V"), synthetic(200, "B", "V", "W")):
         figure = tuning.plot()
     figure.savefig(tmp_path / "plot.png")
@@ -335,6 +335,9 @@ def test_plots_of_few_and_of_many_variants(tmp_path):
     assert len(texts) == 3
     with pytest.raises(JitLoadError, match="no variant was measured, so there is nothing to plot"):
         Tuning([]).plot()
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
+        tuning.plot()
     assert max(map(len, str(tuning).splitlines())) <= 110
 
 

@@ -232,13 +232,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         shared_bytes = _integer(name, "shared_bytes", shared_bytes or 0)
         return ends_at_caller(read_occupancy)(kernel, arch, threads, shared_bytes)
 
-    def benchmark(  # noqa: PLR0913  the parts of a launch, and how to measure
+    def benchmark(
         self,
         *args: Any,
-        grid: Any = None,
-        block: Any = None,
-        shared_bytes: int | None = None,
-        stream: Any = None,
         flush_l2: bool = False,
         bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
         flop: float | None = None,
@@ -251,11 +247,6 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         Args:
             *args: The arguments of a call.
-            grid: The number of blocks. `grid`, `block`, `shared_bytes` and `stream` take the same values as in
-                `f[grid, block, shared_bytes, stream]`.
-            block: Threads per block.
-            shared_bytes: Dynamic shared memory per block.
-            stream: The stream to launch in.
             flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
             bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, or twice if the
                 kernel changes it in place.
@@ -273,12 +264,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """
         from jitload.measuring.benchmark import Options, measure
 
-        function = self
-        if any(part is not None for part in (grid, block, shared_bytes, stream)):
-            function = self[grid, block, shared_bytes, stream]
-        handle = function._jitload_config[10]
+        handle = self._jitload_config[10]  # the stream of `f[grid, block, shared_bytes, stream]`
         options = Options(stream=handle, flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
-        return ends_at_caller(measure)(function, args, options)
+        return ends_at_caller(measure)(self, args, options)
 
     def variant(self, *args: Any) -> Chosen:
         """Return which variant a call with these arguments launches, and how it was chosen. Nothing is launched."""

@@ -1,4 +1,4 @@
-"""Compares functions that compute the same thing: first their results, then their times, as a table or a plot."""
+"""Compares functions that compute the same thing: first their results, then their times, as a table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,14 @@ from jitload.measuring.poison import POISONS, PoisonedRun, check_writes, is_floa
 from jitload.tables import (
     RATE_COLUMNS,
     TIME_COLUMNS,
-    Rates,
     four_digits,
     html_grid,
     measured_grid,
-    shortened,
     text_grid,
 )
 from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)
-_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
-MAX_BARS = 40  # for more variants, a plot has dots
 
 
 class Comparison(dict[str, Benchmark]):
@@ -44,18 +40,6 @@ class Comparison(dict[str, Benchmark]):
 
     def _repr_html_(self) -> str:
         return html_grid(self.rows(), next(iter(self.values())).device)
-
-    @ends_at_caller
-    def plot(self) -> Any:
-        """Return a matplotlib figure: bars of the medians with p10 and p90.
-
-        Raises:
-            JitLoadError: matplotlib is not installed.
-        """
-        figure, ((axes,),) = make_figure(1, 6, len(self))
-        draw_times(axes, self)
-        axes.set_title(next(iter(self.values())).device)
-        return figure
 
 
 # The columns of the table, each with a function that returns the text of a cell.
@@ -74,9 +58,6 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     outputs: Sequence[str | int] | str | int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    grid: Any = None,
-    block: Any = None,
-    shared_bytes: int | None = None,
     flush_l2: bool = False,
     bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
     flop: float | None = None,
@@ -98,9 +79,6 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         rtol: The allowed difference relative to the right result. The default depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
         atol: The allowed absolute difference, in addition to `rtol`. The default is 1e-5 for float32 and float16.
-        grid: The grid for all kernels, as in `f[grid, block, shared_bytes]`.
-        block: Threads per block, for all kernels.
-        shared_bytes: Dynamic shared memory per block, for all kernels.
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
         flop: The number of floating-point operations of a call.
@@ -110,7 +88,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         seconds: Roughly how long to measure each function.
 
     Returns:
-        A `Comparison`, which prints as a table; `.plot()` draws it.
+        A `Comparison`, which prints as a table.
 
     Raises:
         MismatchError: A function has different results.
@@ -126,8 +104,6 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds, reference=reference,
         outputs=outputs, rtol=rtol, atol=atol,
     )  # fmt: skip
-    if any(part is not None for part in (grid, block, shared_bytes)):
-        functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
     with open_check([*functions.values()], args, options) as check:
         subjects = [Subject(function, check.arguments, name) for name, function in functions.items()]
         check.run(subjects)
@@ -379,35 +355,3 @@ class Check(NamedTuple):
 
 def _has_tensor(value: Any) -> bool:
     return next(tensors_in(value), None) is not None
-
-
-# ---- plots -----------------------------------------------------------------------------------------------------------
-
-
-def make_figure(rows: int, width: float, lines: int) -> tuple[Any, Any]:
-    """Return a figure of rows of axes with this width and so many lines of text, and a list of axes for each row."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
-    size = width, max(3.5, 1 + 0.25 * min(lines, MAX_BARS)) * rows
-    figure, axes = plt.subplots(rows, 1, figsize=size, squeeze=False, layout="constrained")
-    plt.close(figure)  # otherwise, a notebook would show the figure twice
-    return figure, axes
-
-
-def draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
-    """Draw a bar with a line from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
-    has_bars = len(times) <= MAX_BARS
-    names = [*times] if has_bars else sorted(times, key=lambda name: times[name].median_us or 0.0)
-    medians = [times[name].median_us or 0.0 for name in names]
-    named = range(len(names)) if has_bars else (0, len(names) // 2, len(names) - 1)
-    if has_bars:
-        rows = zip(medians, times.values(), strict=True)
-        ends = [(us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in rows]
-        axes.barh(named, medians, xerr=[*zip(*ends, strict=True)], capsize=3)
-    else:
-        axes.plot(medians, range(len(names)), ".")
-    axes.set_yticks(named, [shortened(names[rank], _PLOTTED_NAME) for rank in named])
-    axes.set_ylim(len(names) - 0.5, -0.5)  # the first is at the top, as in the table
-    axes.set_xlabel("median time in µs")

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ from typing import Any
 from jitload.cache.entry import find_cache_dir
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import JitLoadError
-from jitload.measuring.comparison import draw_times, make_figure
 from jitload.request.rows import FORMAT, PAIRS, Row, choose, merge, read_rows
 from jitload.request.tune import read_tuned
 from jitload.settings import read_settings
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, Rates, html_grid, measured_grid, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, Rates, html_grid, measured_grid, shortened, text_grid
 from jitload.tracebacks import ends_at_caller
 
+_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
+_MAX_BARS = 40  # for more variants, a plot has dots
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     **TIME_COLUMNS,
     **RATE_COLUMNS,
@@ -127,7 +128,7 @@ class Tuning:
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        figure, axes = make_figure(len(groups), 7, max(map(len, groups)))
+        figure, axes = _make_figure(len(groups), 7, max(map(len, groups)))
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
             axis.set_title(_title(rows))
@@ -159,7 +160,7 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     """Draw the times of variants, as colours if two values vary. A variant without a time then stays empty."""
     names = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
     if len(names) != 2:
-        draw_times(axes, {row.label: row for row in _ranked(rows)})
+        _draw_times(axes, {row.label: row for row in _ranked(rows)})
         return
     ys, xs = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
     times = {tuple(dict(row.values)[name] for name in names): row.median_us for row in _ranked(rows)}
@@ -169,3 +170,32 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     axes.set_yticks(range(len(ys)), map(str, ys))
     axes.set_xlabel(names[1])
     axes.set_ylabel(names[0])
+
+
+def _make_figure(rows: int, width: float, lines: int) -> tuple[Any, Any]:
+    """Return a figure of rows of axes with this width and so many lines of text, and a list of axes for each row."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+    size = width, max(3.5, 1 + 0.25 * min(lines, _MAX_BARS)) * rows
+    figure, axes = plt.subplots(rows, 1, figsize=size, squeeze=False, layout="constrained")
+    plt.close(figure)  # otherwise, a notebook would show the figure twice
+    return figure, axes
+
+
+def _draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
+    """Draw a bar with a line from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
+    has_bars = len(times) <= _MAX_BARS
+    names = [*times] if has_bars else sorted(times, key=lambda name: times[name].median_us or 0.0)
+    medians = [times[name].median_us or 0.0 for name in names]
+    named = range(len(names)) if has_bars else (0, len(names) // 2, len(names) - 1)
+    if has_bars:
+        rows = zip(medians, times.values(), strict=True)
+        ends = [(us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in rows]
+        axes.barh(named, medians, xerr=[*zip(*ends, strict=True)], capsize=3)
+    else:
+        axes.plot(medians, range(len(names)), ".")
+    axes.set_yticks(named, [shortened(names[rank], _PLOTTED_NAME) for rank in named])
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first is at the top, as in the table
+    axes.set_xlabel("median time in µs")
