@@ -15,7 +15,6 @@ pytest_plugins = ["support.gpu_fixtures"]
 
 SOURCE = r"""
 #include <cuda_fp16.h>
-// Multiply the elements by a factor.
 template <class T> __global__ void scale(const T* x, T* y, float factor, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = T(float(x[i]) * factor);
@@ -89,7 +88,7 @@ def test_other_dtypes_are_refused_with_a_list(mod):
             mod.scale(*arguments, 1.0)
     with pytest.raises(TypeError, match=r"^scale\(\): argument 'x' must be a CUDA or CPU tensor, got str"):
         mod.scale("x", z, 1.0)
-    with pytest.raises(TypeError, match=r"^scale\(\): argument 'factor' must be a float, got a pointer|got str"):
+    with pytest.raises(TypeError, match=r"^scale\(\): argument 'factor' must be a float, (got a pointer|got str)"):
         mod.scale(z, z, "x")
     with pytest.raises(ValueError, match=r"^scale\(\): argument 'y' must be contiguous"):
         mod.scale(y[:2], torch.zeros(4, dtype=torch.float16)[::2], 1.0)
@@ -97,8 +96,8 @@ def test_other_dtypes_are_refused_with_a_list(mod):
 
 def test_the_function_describes_all_of_its_kernels(mod):
     assert mod.scale.__doc__ == (
-        "Multiply the elements by a factor.\n\nscale(const float* x, float* y, float factor)\n"
-        "scale(const __half* x, __half* y, float factor)\nscale(const int* x, int* y, float factor)"
+        "scale(const float* x, float* y, float factor)\nscale(const __half* x, __half* y, float factor)\n"
+        "scale(const int* x, int* y, float factor)"
     )
     assert list(mod.scale.__signature__.parameters) == ["x", "y", "factor"]
     for label in ("kernel", "kernels"):
