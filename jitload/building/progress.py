@@ -12,9 +12,9 @@ _REFRESH_S = 0.1  # drawing the bar for each step would take longer than the wor
 
 @contextmanager
 def progress_bar(*, is_shown: bool = True) -> Iterator[ShowProgress | None]:
-    """Yield a function that shows the progress as a bar, or None if stderr is not a terminal or in a notebook.
+    """Yield a function that shows the progress as a bar on a terminal or in a notebook.
 
-    Also yield None if `is_shown` is False.
+    Yield None elsewhere, or if `is_shown` is False.
     """
     if not is_shown:
         yield None

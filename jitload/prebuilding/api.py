@@ -109,7 +109,7 @@ def prebuild(
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. By default,
             processes on this machine build the requests.
-        progress: Whether to show the progress: as a bar, on a terminal or in a notebook.
+        progress: Whether to show a progress bar, on a terminal or in a notebook.
         archs: Architectures, `("sm_80", "sm_90a")`. A request without an `arch` is built once for each of them. Calls
             with `arch="native"` on a GPU of such an architecture find the library. A request with an `arch` of its own
             is built once, for that `arch`.
@@ -263,8 +263,8 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
         def done(task: Task, outcome: Outcome) -> None:
             outcomes[task.number] = outcome
             counts[outcome.state] += 1
-            text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
             if show:
+                text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
                 show(f"prebuild: {text}", len(outcomes), total)
 
         yield done

@@ -51,7 +51,7 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
         function: The function.
         *args: The arguments of a call.
         seconds: Roughly how long to measure, in addition to the builds and checks.
-        progress: Whether to show the progress on a terminal or in a notebook.
+        progress: Whether to show a progress bar, on a terminal or in a notebook.
         **options: `reference`, `outputs`, `rtol`, `atol`, `flush_l2`, `bytes`, `flop` and `restore` as for `compare`.
             With `exact=True`, only variants are admitted whose results equal those of the first variant bit for bit.
             With `graph=True`, launches of a captured CUDA graph are measured, except on the CPU.
