@@ -47,8 +47,8 @@ NAMES = {
     "#if 0\n__global__ void k() {}\n#endif\n__global__ void l() {}": ["k", "l"],
     "#if A\n__global__ void k(int a) {\n#else\n__global__ void k(float a) {\n#endif\n}\n__global__ void l() {}": [
         "k",
-        "k",
         "l",
+        "k",
     ],
     "__global__ void\n#ifdef A\n__cluster_dims__(2)\n#endif\nk(int n) {}": ["k"],
 }

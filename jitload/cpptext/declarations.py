@@ -14,6 +14,7 @@ from typing import NamedTuple
 from jitload.candidate import Candidate
 from jitload.cpptext.lexer import CLOSING, Token, tokenize
 from jitload.cpptext.preprocessor import split_directives
+from jitload.cpptext.scopes import declarations_in, find_angle, find_closing, split_branches
 from jitload.expressions.parse import python_name
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     for number, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
             continue
-        for declared in DeclarationScan(tokenize(text), number).candidates():
+        for declared in _kernels_in(tokenize(text), number):
             name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
             key = (name, is_template, tuple(map(_without_top_const, types)))
             candidates[key] = _merge(candidates[key], declared) if key in candidates else declared
@@ -56,96 +57,48 @@ def find_unambiguous(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if not c.is_template and names.count(c.name) == 1)
 
 
-class DeclarationScan:
-    """A search for functions in the tokens of a text. `piece` is the index of the text in `cuda_sources`.
+def _kernels_in(tokens: Sequence[Token], piece: int) -> Iterator[tuple[Candidate, bool]]:
+    """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
+    code, left_out = split_branches(split_directives(tokens))
+    kernels = [*_declared_kernels(code)]
+    # A branch that is left out usually declares the same kernels in another way, in the same namespaces.
+    scopes = {declarator.name: namespaces for namespaces, _, declarator in kernels}
+    others = (kernel for run in left_out for kernel in _declared_kernels(run))
+    kernels += [(scopes.get(kernel[2].name, ()), *kernel[1:]) for kernel in others]
+    for namespaces, declaration, declarator in kernels:
+        yield make_candidate(declaration, declarator, namespaces, piece), declarator.is_definition
 
-    Attributes:
-        code: The tokens, without directives.
+
+def _declared_kernels(code: Sequence[Token]) -> Iterator[tuple[tuple[str, ...], Sequence[Token], Declarator]]:
+    """Yield (namespaces, declaration, declarator) for each function that looks like a kernel.
+
+    Explicit instantiations and friend declarations do not count.
     """
+    for namespaces, declaration, head in declarations_in(code):
+        words = [token.text for token in head]
+        before = words[: words.index("__global__")] if "__global__" in words else words
+        instantiates = any(first == "template" and second != "<" for first, second in pairwise([*before, ""]))
+        declarator = find_declarator(declaration, len(before) + 1) if before is not words else None
+        if declarator and not instantiates and "friend" not in before:
+            yield namespaces, declaration, declarator
 
-    def __init__(self, tokens: Sequence[Token], piece: int) -> None:
-        self._piece = piece
-        self.code: list[Token] = []
-        self._directives: dict[int, list[str]] = {}  # names of directives; key: index in `code` of the next token
-        self._scopes: list[tuple[str, ...]] = []
-        self._start = 0  # index of the current declaration's first token
-        self._saved: list[tuple[list[tuple[str, ...]], int]] = []
-        for directive, run in split_directives(tokens):
-            if directive:
-                self._directives.setdefault(len(self.code), []).append(directive.name)
-            else:
-                self.code += run
 
-    def candidates(self) -> Iterator[tuple[Candidate, bool]]:
-        """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
-        index = 0
-        while index < len(self.code):
-            if index in self._directives:
-                self._follow_directives(index)
-            text = self.code[index].text
-            if text == "__global__":
-                declarator = find_declarator(self.code, index + 1)
-                if declarator and self._is_kernel(index):
-                    namespaces = (name for scope in self._scopes for name in scope)
-                    yield self.candidate(self._start, index, declarator, namespaces), declarator.is_definition
-                    index = declarator.close
-            elif text in ("{", "}", ";", ":"):
-                self._follow_punctuator(index, text)
-            index += 1
-
-    def _follow_punctuator(self, index: int, text: str) -> None:
-        """Update the open scopes and the start of the current declaration."""
-        if text == "{":
-            self._scopes.append(opened_namespaces(self.code[self._start : index]))
-        elif text == "}" and self._scopes:
-            self._scopes.pop()
-        elif text == ":" and (index == 0 or self.code[index - 1].text not in ("public", "private", "protected")):
-            return
-        self._start = index + 1
-
-    def _follow_directives(self, index: int) -> None:
-        """Update the open scopes for the directives directly before the token at `index`.
-
-        Each `#elif` and `#else` restores the scopes at the `#if`, so that the braces of only one branch count.
-        """
-        for name in self._directives.pop(index, ()):
-            if name.startswith("if"):
-                self._saved.append((list(self._scopes), self._start))
-            elif name.startswith("el") and self._saved:
-                scopes, self._start = self._saved[-1]
-                self._scopes = list(scopes)
-            elif name == "endif" and self._saved:
-                self._saved.pop()
-
-    def _is_kernel(self, index: int) -> bool:
-        """Return whether the `__global__` at `index` declares a kernel.
-
-        Explicit instantiations and friend declarations do not count.
-        """
-        head = [token.text for token in self.code[self._start : index]]
-        instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
-        return not instantiates and "friend" not in head
-
-    def candidate(self, start: int, index: int, declarator: Declarator, namespaces: Iterable[str]) -> Candidate:
-        """Return the function that a declarator names.
-
-        `start` is the index of the declaration's first token. `index` is the index of `__global__`, or of a host
-        function's name.
-        """
-        head = [token.text for token in self.code[start:index]]
-        is_template = any(
-            head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head))
-        )
-        parameters = read_parameters(self.code[declarator.open + 1 : declarator.close])
-        is_template = is_template or any(re.search(r"\bauto\b", type_) for type_, _ in parameters)
-        return Candidate(
-            name="::".join([*namespaces, declarator.name]),
-            is_template=is_template,
-            parameters=tuple(name for _, name in parameters),
-            types=tuple(type_ for type_, _ in parameters),
-            piece=self._piece,
-            line=self.code[declarator.name_index].line,
-        )
+def make_candidate(
+    declaration: Sequence[Token], declarator: Declarator, namespaces: Iterable[str], piece: int = 0
+) -> Candidate:
+    """Return the function that a declarator of a declaration names. `piece` is the index of the text."""
+    head = [token.text for token in declaration[: declarator.name_index]]
+    is_template = any(head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head)))
+    parameters = read_parameters(declaration[declarator.open + 1 : declarator.close])
+    is_template = is_template or any(re.search(r"\bauto\b", type_) for type_, _ in parameters)
+    return Candidate(
+        name="::".join([*namespaces, declarator.name]),
+        is_template=is_template,
+        parameters=tuple(name for _, name in parameters),
+        types=tuple(type_ for type_, _ in parameters),
+        piece=piece,
+        line=declaration[declarator.name_index].line,
+    )
 
 
 class Declarator(NamedTuple):
@@ -204,19 +157,6 @@ def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
     return write_tokens(code[start:end])
 
 
-def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
-    """Return the namespaces named in the tokens before a `{`, such as `("a", "b")` for `namespace a::b`."""
-    start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
-    if start is None:
-        return ()
-    names, depth = [], 0
-    for token in head[start + 1 :]:
-        depth += (token.text in "([") - (token.text in ")]")
-        if depth == 0 and token.kind == "word" and token.text not in ("inline", "__attribute__"):
-            names.append(token.text)
-    return tuple(names)
-
-
 def _without_top_const(type_: str) -> str:
     """Remove a parameter's top-level `const`, which does not distinguish overloads."""
     return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
@@ -259,34 +199,6 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
         return ()
     types, names = zip(*map(_read_parameter, _split_at_commas(tokens)), strict=True)
     return tuple(zip(types, map(python_name, names), strict=True))
-
-
-def find_closing(tokens: Sequence[Token], start: int) -> int:
-    """Return the index of the bracket that matches the bracket at `start`, or -1 if there is none."""
-    opening, closing, depth = tokens[start].text, CLOSING[tokens[start].text], 0
-    for index in range(start, len(tokens)):
-        depth += (tokens[index].text == opening) - (tokens[index].text == closing)
-        if depth == 0:
-            return index
-    return -1
-
-
-def find_angle(tokens: Sequence[Token], start: int) -> int:
-    """Return the index of the `>` that closes the `<` at `start`, or -1 if the `<` is a less-than sign."""
-    depth, index = 0, start
-    while index < len(tokens):
-        text = tokens[index].text
-        if text in CLOSING:
-            index = find_closing(tokens, index)
-            if index < 0:
-                return -1
-        elif text in (")", "]", "}", ";"):
-            return -1
-        depth += (text == "<") - (text == ">")
-        if depth == 0:
-            return index
-        index += 1
-    return -1
 
 
 def write_tokens(tokens: Sequence[Token]) -> str:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import functools
 import re
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.candidate import Candidate
-from jitload.cpptext.declarations import (
-    DeclarationScan,
-    Declarator,
-    find_closing,
-    find_declarator,
-    opened_namespaces,
-)
+from jitload.cpptext.declarations import Declarator, find_declarator, make_candidate
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
-from jitload.cpptext.structures import is_namespace, split_declarations, template_end
+from jitload.cpptext.scopes import (
+    CLASSES,
+    body_start,
+    declarations_in,
+    find_closing,
+    split_branches,
+    split_declarations,
+    template_end,
+)
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 _OTHER_TYPES = frozenset(("using", "typedef", "concept"))
@@ -33,7 +34,6 @@ _KEYWORDS = frozenset(
     )
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
-_CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Words in the names of types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
@@ -85,9 +85,17 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
         >>> find_host_functions("namespace n { void run(float* x, int n) {} }")[0].candidate.name
         'n::run'
     """
-    tokens = tokenize(text)
-    runs = list(split_directives(tokens))
-    return tuple(_walk(DeclarationScan(tokens, 0), list(_first_branches(runs)), (), _device_words(runs)))
+    return tuple(_host_functions(list(split_directives(tokenize(text)))))
+
+
+def _host_functions(runs: Sequence[Run]) -> Iterator[HostFunction]:
+    not_of_host = {*_device_words(runs), "namespace", "operator"}
+    for namespaces, declaration, head in declarations_in(split_branches(runs)[0]):
+        undecorated = head[template_end(head) :]
+        if undecorated and not _is_type(undecorated) and not_of_host.isdisjoint(t.text for t in undecorated):
+            declarator = find_declarator(declaration, template_end(head))
+            if declarator and declarator.name_index > 0 and declarator.name not in _KEYWORDS:
+                yield _function(declaration, declarator, namespaces)
 
 
 @functools.lru_cache(maxsize=64)
@@ -135,60 +143,12 @@ def is_string(type_: str) -> bool:
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
-def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
-    """Yield the tokens outside directives.
-
-    If the braces in a branch of an `#if` do not match, the later branches of this `#if` are left out.
-    """
-    # For each open `#if`: the number of open braces in its current branch, and whether to skip tokens.
-    branches: list[tuple[int, bool]] = []
-    for directive, run in runs:
-        name = directive.name if directive else ""
-        if name.startswith("if"):
-            branches.append((0, False))
-        elif name.startswith("el") and branches:
-            depth, skips = branches[-1]
-            branches[-1] = (0, skips or depth != 0)
-        elif name == "endif" and branches:
-            branches.pop()
-        if directive or any(skips for _, skips in branches):
-            continue
-        depth = sum((token.text == "{") - (token.text == "}") for token in run)
-        branches = [(before + depth, skips) for before, skips in branches]
-        yield from run
-
-
-def _walk(
-    scan: DeclarationScan, code: Sequence[Token], namespaces: tuple[str, ...], device_words: frozenset[str]
-) -> Iterator[HostFunction]:
-    """Yield the host functions in `code`, the tokens of a namespace, and in the namespaces inside it."""
-    for declaration in filter(None, split_declarations(code)):
-        opening = _opening(declaration)
-        head = declaration[: len(declaration) if opening is None else opening]
-        undecorated = head[template_end(head) :]
-        words = {token.text for token in undecorated}
-        if opening is not None and is_namespace(head):
-            inner = (*namespaces, *opened_namespaces(head))
-            body = declaration[opening + 1 : -1]
-            yield from _walk(scan, body, inner, device_words)
-        elif undecorated and not _is_type(undecorated) and words.isdisjoint((*device_words, "namespace", "operator")):
-            begin, start = (
-                bisect_left(scan.code, first.start, key=lambda token: token.start)
-                for first in (declaration[0], undecorated[0])
-            )
-            declarator = find_declarator(scan.code, start)
-            if declarator is None or declarator.name_index == begin or declarator.name in _KEYWORDS:
-                continue
-            if scan.code[declarator.close].start <= declaration[-1].start:
-                yield _function(scan, begin, declarator, namespaces)
-
-
-def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
-    tokens = scan.code[begin : declarator.close + 1]
-    candidate = scan.candidate(begin, declarator.name_index, declarator, namespaces)
+def _function(declaration: Sequence[Token], declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
+    tokens = declaration[: declarator.close + 1]
+    candidate = make_candidate(declaration, declarator, namespaces)
     words = {token.text for token in _without_plain_std(tokens)}
     is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
-    result = [t.text for t in scan.code[begin : declarator.name_index] if t.text not in _SPECIFIERS]
+    result = [t.text for t in declaration[: declarator.name_index] if t.text not in _SPECIFIERS]
     has_numbers_only = _NUMBER_WORDS.issuperset(result) and all(
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
     )
@@ -199,15 +159,7 @@ def _is_type(head: Sequence[Token]) -> bool:
     """Return whether a declaration declares a type or a concept. `head` are the tokens before the body."""
     words = {token.text for token in head}
     is_function = head[-1].text == ")"  # in `void f(struct Pair pair)`, `struct` declares no type
-    return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(_CLASSES))
-
-
-def _opening(declaration: Sequence[Token]) -> int | None:
-    """Return the index of the first `{` outside of parentheses, as in `void f(Pair pair = {}) {`."""
-    index = 0
-    while index < len(declaration) and declaration[index].text != "{":
-        index = max(index, find_closing(declaration, index) if declaration[index].text == "(" else index) + 1
-    return index if index < len(declaration) else None
+    return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(CLASSES))
 
 
 # ---- device code alone ---------------------------------------------------------------------------------------------
@@ -310,7 +262,7 @@ class _Parts:
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
-        self._read(list(self._without_instantiations(list(_first_branches(runs)))))
+        self._read(list(self._without_instantiations(split_branches(runs)[0])))
 
     def _without_instantiations(self, code: Sequence[Token]) -> Iterator[Token]:
         end = -1
@@ -324,14 +276,8 @@ class _Parts:
                 yield token
 
     def _read(self, code: Sequence[Token]) -> None:
-        for declaration in split_declarations(code):
-            if not declaration:
-                continue
-            opening = _opening(declaration)
-            head = declaration[: len(declaration) if opening is None else opening]
-            if opening is not None and is_namespace(head):
-                self._read(declaration[opening + 1 : -1])
-                continue
+        for _, declaration, head in declarations_in(code):
+            opening = body_start(declaration)
             last = declaration[-1]
             end = last.start + len(last.text)
             if semicolon := re.compile(r"\s*;").match(self._text, end):
@@ -340,7 +286,7 @@ class _Parts:
             if names is None:
                 self.seeds |= {token.text for token in declaration if token.kind == "word"}
             else:
-                is_class = opening is not None and not _CLASSES.isdisjoint(token.text for token in head)
+                is_class = opening is not None and not CLASSES.isdisjoint(token.text for token in head)
                 host_spans = list(_host_spans(declaration[opening:], self._device_words)) if is_class else []
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), host_spans))
 
@@ -441,7 +387,7 @@ def _host_spans(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterat
     """
     close = find_closing(tokens, 0)
     for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):
-        opening = _opening(member)
+        opening = body_start(member)
         words = {token.text for token in member[:opening]}
         if not words.isdisjoint(device_words):
             continue
@@ -449,7 +395,7 @@ def _host_spans(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterat
             yield member[0].start, member[-1].start + len(member[-1].text)
         elif opening and words.isdisjoint(("constexpr", "consteval")):
             if "(" not in words:
-                if words & _CLASSES:
+                if words & CLASSES:
                     yield from _host_spans(member[opening:], device_words)
                 continue
             end = find_closing(member, opening)

@@ -10,12 +10,20 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import find_angle, find_closing, opened_namespaces
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_directives
+from jitload.cpptext.scopes import (
+    SPACES,
+    find_angle,
+    find_closing,
+    is_namespace,
+    opened_namespaces,
+    plain_words,
+    split_declarations,
+    template_end,
+)
 
 _TAGS = ("struct", "class")
-_SPACES = ("__device__", "__constant__", "__managed__")
 # In a structure, a declaration with one of these words declares no field. Elsewhere, `_declared_names` ignores the
 # variables of such a declaration (except `static` and `extern`), because their addresses might not be constants.
 _NOT_A_FIELD = frozenset(
@@ -124,7 +132,7 @@ def may_declare(text: str, structures: frozenset[str]) -> bool:
 
 def declares_variables(text: str) -> bool:
     """Return whether a text may declare a device variable."""
-    return any(space in text for space in _SPACES) and re.search(_VARIABLE, text) is not None
+    return any(space in text for space in SPACES) and re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)
@@ -140,7 +148,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
     macros = _declaring_macros((*pieces, *others))
     declared: list[Structure | Alias | str] = []
     for text in pieces:
-        if any(word in text for word in (*_TAGS, "union", *_SPACES)):
+        if any(word in text for word in (*_TAGS, "union", *SPACES)):
             declared += _walk(_Scope(macros), _code(text))
     for text in others:
         if any(word in text for word in (*_TAGS, "union")):
@@ -213,7 +221,7 @@ def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | 
             yield Alias(head[1], type_name(" ".join(head[3:])))
         elif head[:1] == ["typedef"] and opening < 0:
             yield Alias(head[-1], type_name(" ".join(head[1:-1])))
-        elif any(space in head for space in _SPACES):
+        elif any(space in head for space in SPACES):
             yield from ("::".join((*scope.names, name)) for name in _declared_names(declaration))
         elif structure := _structure(declaration, head, body, scope):
             structure = structure._replace(is_template=end > 0 or scope.is_template)
@@ -222,55 +230,11 @@ def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | 
             yield from (s for s in _walk(members, body) if not isinstance(s, str))
 
 
-def is_namespace(head: Sequence[Token]) -> bool:
-    """Return whether a declaration that begins with these tokens is a namespace or `extern "C"`."""
-    words = [token.text for token in head]
-    return "namespace" in words or (words[:1] == ["extern"] and len(head) == 2 and head[1].kind == "literal")
-
-
-def template_end(declaration: Sequence[Token]) -> int:
-    """Return the number of tokens in the `template <…>` clauses at the start of a declaration."""
-    end = 0
-    while [token.text for token in declaration[end : end + 2]] == ["template", "<"]:
-        close = find_angle(declaration, end + 1)
-        if close < 0:
-            break
-        end = close + 1
-    return end
-
-
-def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield the tokens of each declaration.
-
-    A declaration ends at a `;`, at an access specifier such as `public:`, or at the `}` of a function or namespace.
-    """
-    start = index = 0
-    while index < len(code):
-        text = code[index].text
-        words = set(_plain([token.text for token in code[start:index]])) if text == "{" else set()
-        end = find_closing(code, index) if text in ("{", "(", "[") else index
-        index = (end if end >= 0 else len(code)) + 1
-        is_open = words & {*_TAGS, "union", "enum", "=", *_SPACES} and "namespace" not in words and ")" not in words
-        if text == ";" or (text == "{" and not is_open):
-            yield code[start : index - (text == ";")]
-            start = index
-        elif text == ":" and code[start].text in ("public", "private", "protected"):
-            yield code[start:index]
-            start = index
-
-
-def _plain(words: Sequence[str]) -> list[str]:
-    """Return the words without attributes such as `alignas(16)`."""
-    text = re.sub(r"(?:alignas|__align__|__attribute__|__builtin_align__|__launch_bounds__) \( .*? \)(?: \))?", "",
-                  " ".join(words))  # fmt: skip
-    return text.split()
-
-
 def _structure(
     declaration: Sequence[Token], head: Sequence[str], body: Sequence[Token], scope: _Scope
 ) -> Structure | None:
     """Return the class that a declaration defines; None for other declarations."""
-    words = [word for word in _plain(head) if word != "final"]
+    words = [word for word in plain_words(head) if word != "final"]
     tag = next((index for index, word in enumerate(words) if word in (*_TAGS, "union")), -1)
     names, following = words[tag + 1 : tag + 2], words[tag + 2 : tag + 3]
     if not body or tag < 0 or not {"enum", "(", "="}.isdisjoint(words) or following not in ([], [":"], ["<"]):
@@ -311,7 +275,7 @@ def _member(member: Sequence[Token], scope: _Scope, owner: str) -> list[Field]:
     """Return the members that a declaration in a class declares."""
     words = [token.text for token in member]
     opening = words.index("{") if "{" in words else len(words)
-    head = _plain(words[:opening])
+    head = plain_words(words[:opening])
     if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words:
         return [_UNKNOWN]
     if opening < len(words) and head in (["struct"], ["union"]):
@@ -362,7 +326,7 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
 def _declared_names(declaration: Sequence[Token]) -> list[str]:
     """Return the names of the members or variables that a declaration declares, without functions and bit fields."""
     words = _without_groups(declaration)
-    if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(_SPACES) else set()) or "(" in words:
+    if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(SPACES) else set()) or "(" in words:
         return []
     names: list[str] = []
     for text in " ".join(words).split(","):

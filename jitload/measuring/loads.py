@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jitload.cpptext.declarations import find_candidates, find_closing
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import macros_with, split_directives
+from jitload.cpptext.scopes import find_closing
 from jitload.inspection.code import kept_texts
 
 _HAS_OWN_HEADER = re.compile(r'#[ \t]*include[ \t]*"')  # macros in such a header are not seen
