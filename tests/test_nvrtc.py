@@ -81,11 +81,6 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
         ("__global__ void k(T* x) {}", ["-DT=float"], "also reads one of the macros -DT=float: #define it"),
         ("__global__ void k() {} void run() {}", [], "Put host functions such as main() between"),
         ("__global__ void k() { auto f = [] __device__ () {}; f(); }", [], "Remove __device__ from the lambda"),
-        (
-            "texture<float, 2> t; __global__ void k(float* x) { x[0] = tex2D( t, 0, 0); }",
-            [],
-            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t",
-        ),
         ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
         ("__global__ void größe(int* x) {}", [], "NVRTC reads only ASCII"),
     ],

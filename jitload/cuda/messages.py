@@ -27,20 +27,6 @@ _HINTS = (
         r"(?s)\A(?=.*unrecognized token).*[^\0-\x7f]",
         "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes.",
     ),
-    (
-        (
-            r"\b(?:texture|surface) is not a template"
-            r'|identifier "(\w+)" is undefined\n.*\b(?:tex[123C]|surf[123C])\w*[ \t]*\([^;\n]*\b\1\b'
-        ),
-        (
-            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to "
-            "the kernel instead, and give functions such as tex2D<float>() the type of the elements."
-        ),
-    ),
-    (
-        r"thrust/complex\.h\(\d+\): error: A function explicitly marked as a __host__ function",
-        "NVRTC cannot compile the <thrust/complex.h> before CCCL 3.2: use cuda::std::complex of <cuda/std/complex>.",
-    ),
     ("annotation on lambda", "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."),
     (
         rf"(?s)\A(?!.*{_HOST_FUNCTION}).*device-side kernel launch could not be processed",

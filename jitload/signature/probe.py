@@ -52,7 +52,6 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 _INSTANTIATIONS = "__jitload_instantiations"  # the file name in messages about the lines of `instantiations`
 _MAX_LENGTH = 32_768
 _ALLOWED_TEXT = r"(?a)[\w:<>,*&()\[\]. +!|~^-]*"
-_CHARACTER_LITERAL = r"(?a)(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'"
 _QUALIFIED_NAME = r"(?a)(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*"
 _IS_NAME_EXPRESSION = rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)"
 _OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
@@ -150,18 +149,13 @@ def _probed_kernel(expression: str) -> str:
     return match[1] if match else ""
 
 
-def _blank_character_literals(text: str) -> str:
-    """Replace each character in character literals by `0`. Brackets in these literals do not open or close anything."""
-    return re.sub(_CHARACTER_LITERAL, lambda literal: "0" * len(literal[0]), text)
-
-
 def _check_characters(text: str) -> None:
     """Raise LaunchSpecError for text that could be more than a kernel's name, such as text with a string or `;`."""
     if not text:
         raise _syntax_error(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:
         raise _syntax_error(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
-    allowed = re.match(_ALLOWED_TEXT, _blank_character_literals(text))
+    allowed = re.match(_ALLOWED_TEXT, text)
     end = allowed.end() if allowed else 0
     if end < len(text):
         raise _syntax_error(text, end, f"{text[end]!r} is not allowed in a kernel's name")
@@ -176,7 +170,7 @@ def _match_brackets(text: str) -> dict[int, int]:
     """
     pairs: dict[int, int] = {}
     unclosed: list[int] = []
-    for position, character in enumerate(_blank_character_literals(text)):
+    for position, character in enumerate(text):
         is_angle_bracket = character in "<>" and not (unclosed and text[unclosed[-1]] in "([")
         if character in "([" or (character == "<" and is_angle_bracket):
             unclosed.append(position)
