@@ -24,6 +24,7 @@ FORMATS = {name: getattr(torch, name) for name in TYPES if hasattr(torch, name)}
 SMALL = [name for name in FORMATS if name not in ("float32", "float64", "float8_e8m0fnu")]
 SMALLEST = [name for name in SMALL if FORMATS[name].itemsize == 1]
 MANY = 64
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_every_type_of_floats_is_tested_here():
@@ -31,10 +32,20 @@ def test_every_type_of_floats_is_tested_here():
     assert TYPES.keys() - FORMATS.keys() == set(), problem
 
 
-def test_every_header_of_a_type_has_a_form_for_the_cpu():
-    headers = Path(jitload.__file__).parent / "include" / "cpu"
-    missing = [row.header for row in TYPES.values() if row.header and not (headers / row.header).is_file()]
+def test_every_header_of_a_type_has_a_form_for_the_cpu_and_is_in_the_manual():
+    headers = {row.header for row in TYPES.values() if row.header}
+    directory = Path(jitload.__file__).parent / "include" / "cpu"
+    missing = [header for header in headers if not (directory / header).is_file()]
     assert missing == [], f"g++ cannot compile CUDA's {missing}: add them to include/cpu/"
+    for page in ("cpu_language.md", "libraries.md"):
+        text = (DOCS / page).read_text()
+        assert [header for header in headers if f"`{header}`" not in text] == [], f"name them in docs/{page}"
+
+
+def test_the_manual_names_each_type_without_infinity():
+    sentence = (DOCS / "launching.md").read_text().partition("range becomes infinite")[2].partition("largest finite")[0]
+    types = [row.cpp for name, row in TYPES.items() if name.endswith("fn")]
+    assert [cpp for cpp in types if f"`{cpp}`" not in sentence] == [], "name them in docs/launching.md"
 
 
 @pytest.fixture(scope="module")

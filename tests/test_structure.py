@@ -103,6 +103,9 @@ def test_the_guide_for_contributors_names_packages_and_files_that_exist():
     table = guide.partition("| package | purpose |")[2].partition("\n\n")[0]
     packages = {name for row in table.splitlines() for name in re.findall(r"`(\w+)/?`", row.split("|")[1])}
     assert packages == {name.split(".")[1] for name in MODULES if "." in name}, "the table in CONTRIBUTING.md is wrong"
+    kinds = {path.stem for path in (PACKAGE / "sources").glob("*.py")} - {"__init__", "common"}
+    listed = guide.partition("Each kind of source is a module")[2].partition("`make_request`")[0]
+    assert kinds == set(re.findall(r"`(\w+)`", listed)), "the list of kinds of source in CONTRIBUTING.md is wrong"
     files = [f"/{path}" for folder in ("jitload", "tests", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
     names = set(re.findall(r"`([\w./]+\.(?:py|h|cc|md|json))`", guide)) - {"README.md", "CHANGELOG.md"}
     missing = [name for name in sorted(names) if not any(path.endswith(f"/{name}") for path in files)]
