@@ -103,6 +103,18 @@ def test_gradients_are_those_of_a_number(module: ModuleType):
         assert torch.equal(gradient, torch.autograd.grad(symbol(x.clone(), 0.3).sum(), x)[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_a_graph_keeps_no_tensor_for_a_number(module: ModuleType, dtype: torch.dtype):
+    x = VALUES[:3].to(dtype).requires_grad_()
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda _: None):
+        results = module.with_float(x, 0.3)
+    assert kept == []
+    for result in (*results[:5], *results[12:]):
+        gradients = [torch.autograd.grad(result.sum(), x)[0] for _ in range(2)]  # without retain_graph=True
+        assert torch.equal(*gradients)
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.int64, torch.uint8, torch.float32, torch.bool, torch.complex64, torch.bfloat16]
 )

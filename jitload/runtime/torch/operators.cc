@@ -221,7 +221,7 @@ bool is_observed(const at::Tensor& tensor) {
   const bool is_plain = interface().aoti_torch_get_sizes(tensor.handle(), &sizes) == 0 &&
                         interface().torch_get_const_data_ptr(tensor.handle(), &data) == 0;
   is_off = !is_plain && interface().last_message == nullptr;
-  return data == nullptr;
+  return data == nullptr || (is_grad_enabled() && tensor.requires_grad()); /* a graph keeps tensors, but not numbers */
 }
 
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
