@@ -220,8 +220,8 @@ bool is_observed(const at::Tensor& tensor) {
   int64_t* sizes = nullptr;   /* an error for a nested tensor */
   const bool is_plain = interface().aoti_torch_get_sizes(tensor.handle(), &sizes) == 0 &&
                         interface().torch_get_const_data_ptr(tensor.handle(), &data) == 0;
-  is_off = !is_plain && interface().last_message == nullptr;
-  return data == nullptr || (is_grad_enabled() && tensor.requires_grad()); /* a graph keeps tensors, but not numbers */
+  is_off = !is_plain && interface().last_message == nullptr; /* a graph, below, keeps tensors, but not numbers */
+  return data == nullptr || (is_grad_enabled() && PyObject_IsTrue(attribute(object.get(), "requires_grad").get()) != 0);
 }
 
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
