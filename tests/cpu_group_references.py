@@ -28,13 +28,13 @@ def shapes(out: torch.Tensor) -> dict[int, Any]:
         (by, bx), (y, x) = divmod(block, 2), divmod(t, 16)
         group = [t * 10000 + 128, t % 32 * 10000 + 32, t % 4 * 10000 + 4, t % 16 * 10000 + 16]
         of_16, of_32, of_block = tile(t, 4, 16), tile(t, 4, 32), tile(t, 4, 128)
-        warp, wide, in_wide = tile(t, 32, 128), tile(t, 64, 128), tile(t, 32, 64)
+        warp = tile(t, 32, 128)
         return [
             t * 1000 + 256, bx * 100 + by * 10, x * 10000 + y * 100, 16 * 100 + 8 * 10 + 1 + 16,
             number * 10000 + 2 * 768, block * 100 + 6, bx * 100 + by * 10, (bx * 16 + x) * 10000 + (by * 8 + y) * 100,
             32 * 10000 + 24 * 100 + 1, 200 + 30 + 1 + 2,
-            warp, warp, tile(t, 16, 32), of_16, of_32, of_block, of_block, of_16, wide, wide, in_wide,
-            shape(0, 1, 0, 1), warp, in_wide, 16000 + t % 16, 32000 + t % 32, 64000 + t % 64,
+            warp, warp, tile(t, 16, 32), of_16, of_32, of_block, of_block, of_16,
+            shape(0, 1, 0, 1), warp, 16000 + t % 16, 32000 + t % 32,
             *group, 128 * 1000 + 16 + t % 4,
         ]  # fmt: skip
 
@@ -92,7 +92,6 @@ def exchanges(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
             v[eight.threads[eight.rank ^ 5]], v[warp.source(warp.rank + 1)] + v[warp.threads[7]],
             third * 10000 + (third + 1) * 100 + third + 2, v[warp.source(warp.rank - 1)],
             *votes(v, eight), *votes(v, warp),
-            v[40] * 100 + v[3], any(value == 77 for value in v) * 4 + 1,
         ]  # fmt: skip
         if v[t] & 1:
             size = len(odd.threads)
@@ -152,7 +151,7 @@ def sums(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
     v = x.tolist()
 
     def thread(t: int) -> list[int]:
-        numbers = [*group_sums(v, tile_of(t, 8)), *group_sums(v, tile_of(t, 64))]
+        numbers = [*group_sums(v, tile_of(t, 8)), *group_sums(v, tile_of(t, 32))]
         return numbers + (group_sums(v, odd_lanes(v, t)) if v[t] & 1 else [])
 
     return {1: rows_of_threads(128, thread)}
@@ -162,10 +161,11 @@ def updates(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
     v = x.tolist()
 
     def thread(t: int) -> list[int]:
-        return [
-            1000 + sum(v[: t + 1]), 1000 + sum(v) + sum(v[:t]), 1000 + 2 * sum(v) + sum(v[t // 8 * 8 : t + 1])
-            if t < 8 else 0, sum(v), max(v), sum(v[:32]),
-        ]  # fmt: skip
+        first, warp = 1000, sum(v[:32])
+        scans = first + sum(v[: t + 1]), first + warp + sum(v[:t]), first + 2 * warp + sum(v[: t + 1])
+        ends = 32, 32, 8
+        scanned = [scan if t < end else 0 for scan, end in zip(scans, ends, strict=True)]
+        return [*scanned, sum(v), max(v), warp]
 
     return {1: rows_of_threads(64, thread)}
 

@@ -203,6 +203,10 @@ GPU_ONLY = {
     ),
     "PTX of libcu++": ("#include <cuda/ptx>\n" + K + "}", r"m.cu:1: GPU only: PTX \(cuda::ptx\), which cuda/ptx"),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
+    "tiles of several warps": (
+        GROUPS + K + " cg::tiled_partition<64>(cg::this_thread_block()).sync();\n}",
+        "m.cu:4: GPU only: tiles of more than 32 threads",
+    ),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
     "textures": (
         "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",
@@ -286,9 +290,6 @@ ENDS = {
     ),
     "a lane that does not come": (
         "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"
-    ),
-    "a tile whose threads do not come": (
-        "cg::tiled_partition<64>(cg::this_thread_block()).sync();", r"4 threads, .* wait at thread_block_tile::sync\(\)"
     ),
     "a copy of a pipeline": (
         "__pipeline_memcpy_async(x, x + 1, 8);", r"__pipeline_memcpy_async\(\) of 8 bytes with an address that is not"

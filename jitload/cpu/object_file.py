@@ -25,7 +25,7 @@ from jitload.signature.kernels import parameter_slots
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section in which the compiler lists `__global__` functions
-_WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
+_WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "active", "yield"))
 _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called if a divisor is zero
 _OWN_THREAD_LOCAL = frozenset(
     {"_TLS_MODULE_BASE_"}

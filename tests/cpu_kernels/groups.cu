@@ -51,18 +51,14 @@ extern "C" __global__ void group_shapes(int* out) {
   cg::thread_block_tile<4> in_block = cg::tiled_partition<4>(block);
   cg::thread_block_tile<4, cg::thread_block> named = cg::tiled_partition<4, cg::thread_block>(block);
   cg::thread_block_tile<4> copy(in_sixteen);
-  auto wide = cg::tiled_partition<64>(block);
-  cg::thread_block_tile<64> wide_tile = wide;
-  cg::thread_block_tile<32> in_wide = cg::tiled_partition<32>(wide);
-  static_assert(decltype(warp)::size() == 32 && decltype(wide)::num_threads() == 64, "");
+  static_assert(decltype(warp)::size() == 32 && decltype(sixteen)::num_threads() == 16, "");
   rows.shape(typed), rows.shape(warp), rows.shape(sixteen), rows.shape(in_sixteen), rows.shape(in_warp);
-  rows.shape(in_block), rows.shape(named), rows.shape(copy), rows.shape(wide), rows.shape(wide_tile);
-  rows.shape(in_wide), rows.shape(cg::this_thread()), rows.warp_argument(typed), rows.warp_argument(in_wide);
-  rows.tile_argument(sixteen), rows.tile_argument(in_wide), rows.tile_argument(wide);
+  rows.shape(in_block), rows.shape(named), rows.shape(copy);
+  rows.shape(cg::this_thread()), rows.warp_argument(typed), rows.tile_argument(sixteen), rows.tile_argument(warp);
   cg::thread_group group = sixteen;
   rows.any_group(block), rows.any_group(typed), rows.any_group(in_sixteen), rows.any_group(group);
   rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block));
-  cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(wide), cg::sync(group);
+  cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(group);
 }
 
 struct Triple { int a, b, c; };
@@ -95,10 +91,6 @@ extern "C" __global__ void group_exchanges(const int* x, int* out) {
   rows.put(warp.shfl_up(Large{{0, 0, 0, v * 1.0}}, 1).values[3]);
   votes(rows, eight, v);
   votes(rows, warp, v);
-  cg::thread_block_tile<64> wide = cg::tiled_partition<64>(block);
-  rows.put(wide.shfl(v, 40) * 100 + wide.shfl((char)v, 3));
-  rows.put(wide.any(v == 77) * 4 + wide.any(v > 200) * 2 + wide.all(v >= 0));
-  wide.sync();
   if (v & 1) {
     cg::coalesced_group odd = cg::coalesced_threads();
     rows.shape(odd);
@@ -155,7 +147,7 @@ extern "C" __global__ void group_sums(const int* x, int* out) {
   const int v = x[block.thread_rank()];
   cg::thread_block_tile<8> eight = cg::tiled_partition<8>(block);
   sums(rows, eight, v);
-  sums(rows, cg::tiled_partition<64>(block), v);
+  sums(rows, cg::tiled_partition<32>(block), v);
   if (v & 1) sums(rows, cg::coalesced_threads(), v);
 }
 

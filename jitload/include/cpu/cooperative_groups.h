@@ -75,18 +75,12 @@ __JITLOAD_INLINE unsigned rank_in(unsigned mask) { return (unsigned)__popc(mask 
 /* ---- tiles, without their parents ---------------------------------------------------------------------- */
 
 template <unsigned int Size>
-struct tile_size {
+struct tile : lanes<tile<Size>> {
   static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
-  static_assert(Size <= 1024, "a tile has at most 1024 threads");
+  static_assert(Size <= 32, "GPU only: tiles of more than 32 threads");
   static constexpr unsigned int size() { return Size; }
   static constexpr unsigned int num_threads() { return Size; }
   static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank() & (Size - 1); }
-};
-
-/* A tile within a warp. */
-template <unsigned int Size, bool is_wide = (Size > 32)>
-struct tile : tile_size<Size>, lanes<tile<Size>> {
-  static constexpr unsigned int __jitload_warps = 1;
   template <class Value>
   __JITLOAD_MEMBER Value shfl_xor(Value value, unsigned int bits) const {
     return shuffle(__jitload_mask(), value, __jitload_lane_of(__JITLOAD_SHFL_BFLY, (int)bits), "shfl_xor()");
@@ -99,53 +93,6 @@ struct tile : tile_size<Size>, lanes<tile<Size>> {
 
  private:
   static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
-};
-
-/* The values that the warps of wide tiles exchange, one for each warp of the block. */
-__JITLOAD_INLINE unsigned long long* warp_values() {
-  static thread_local unsigned long long values[32];
-  return values;
-}
-
-/* A tile of several warps. */
-template <unsigned int Size>
-struct tile<Size, true> : tile_size<Size> {
-  using tile_size<Size>::thread_rank;
-  static constexpr unsigned int __jitload_warps = Size / 32;
-  __JITLOAD_MEMBER void sync() const {
-    __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_tile_barrier(jitload_cpu_current_worker, Size));
-    __JITLOAD_SET_COUNTDOWN(4096);
-  }
-  template <class Value>
-  __JITLOAD_MEMBER Value shfl(Value value, unsigned int rank) const {
-    if (rank >= Size) __jitload_stop("shfl() reads from rank %u of a tile of %u threads", rank, Size);
-    return __jitload_exchange_warps(thread_rank() == rank, value, [=](Value* values) { return values[rank / 32]; });
-  }
-  __JITLOAD_MEMBER int any(int predicate) const { return count(__any_sync(~0u, predicate)) != 0; }
-  __JITLOAD_MEMBER int all(int predicate) const { return count(__all_sync(~0u, predicate)) == __jitload_warps; }
-
-  /* Call `read` with one value from each warp: the one of the thread for which `writes` is true. Return its result. */
-  template <class Value, class Read>
-  __JITLOAD_MEMBER auto __jitload_exchange_warps(bool writes, const Value& value, Read read) const {
-    static_assert(sizeof(Value) <= 8, "collectives of tiles of more than 32 threads take values of at most 8 bytes");
-    unsigned long long* first = warp_values() + __jitload_rank() / Size * __jitload_warps;
-    if (writes) __builtin_memcpy(&first[thread_rank() / 32], &value, sizeof value);
-    sync();
-    Value values[__jitload_warps];
-    for (unsigned i = 0; i < __jitload_warps; ++i) __builtin_memcpy(&values[i], &first[i], sizeof value);
-    sync(); /* all have read the values, so the next exchange may begin */
-    return read(values);
-  }
-
- private:
-  /* Return the number of warps in which `is_true`. */
-  __JITLOAD_MEMBER unsigned count(int is_true) const {
-    return __jitload_exchange_warps(thread_rank() % 32 == 0, is_true, [](int* values) {
-      unsigned sum = 0;
-      for (unsigned i = 0; i < __jitload_warps; ++i) sum += values[i] != 0;
-      return sum;
-    });
-  }
 };
 
 enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
@@ -230,7 +177,6 @@ __JITLOAD_INLINE grid_group this_grid() { return grid_group(__jitload_groups::gr
 
 class coalesced_group : public thread_group, public __jitload_groups::lanes<coalesced_group> {
  public:
-  static constexpr unsigned int __jitload_warps = 1;
   __JITLOAD_MEMBER coalesced_group(__jitload_groups::group_type type, unsigned mask, unsigned rank, unsigned count)
       : thread_group(type, mask), meta_rank_(rank), meta_size_(count) {}
   using __jitload_groups::lanes<coalesced_group>::sync;
@@ -267,14 +213,6 @@ __JITLOAD_INLINE coalesced_group coalesced_threads(__jitload_site site = __JITLO
 
 namespace __jitload_groups {
 
-/* Only tiles within a warp are thread_groups. */
-template <unsigned int Size, bool is_wide = (Size > 32)>
-struct generic : thread_group {
-  __JITLOAD_MEMBER generic() : thread_group(coalesced_type, tile<Size>::__jitload_mask()) {}
-};
-template <unsigned int Size>
-struct generic<Size, true> {};
-
 /* The size of a group that may have tiles, or 0. */
 template <class Parent>
 constexpr unsigned parent_size = 0;
@@ -290,7 +228,7 @@ constexpr unsigned __jitload_groups::parent_size<thread_block_tile<Size, Parent>
 
 /* A tile whose type does not name its parent. It stores its rank in the parent, and how many tiles the parent has. */
 template <unsigned int Size>
-class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, public __jitload_groups::generic<Size> {
+class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, public thread_group {
   typedef __jitload_groups::tile<Size> tile;
 
  public:
@@ -300,7 +238,8 @@ class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, publi
   using tile::thread_rank;
   template <class Parent>
   __JITLOAD_MEMBER thread_block_tile(const thread_block_tile<Size, Parent>& other)
-      : meta_rank_(other.meta_group_rank()), meta_size_(other.meta_group_size()) {}
+      : thread_group(__jitload_groups::coalesced_type, tile::__jitload_mask()),
+        meta_rank_(other.meta_group_rank()), meta_size_(other.meta_group_size()) {}
   __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
   __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
 

@@ -191,7 +191,6 @@ extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline,
 #else
 #define JITLOAD_ACCESS(p, size, is_write) ((void)0)
 #endif
-#define JITLOAD_RARE_ACCESS(p, size, is_write) JITLOAD_ACCESS(p, size, is_write)
 #define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                                              \
   JITLOAD_ACCESS(p, size, is_write);                                                            \
   __JITLOAD_SET_COUNTDOWN(4096);                                                                \

@@ -65,9 +65,6 @@ int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predica
 uint32_t jitload_cpu_exchange(struct jitload_cpu_worker* worker, uint32_t mask, uint64_t value, const uint64_t** values,
                               const char* name);
 
-/* Wait for all threads of this thread's tile, which has `size` threads, a power of two from 64 to 1024. */
-void jitload_cpu_tile_barrier(struct jitload_cpu_worker* worker, uint32_t size);
-
 /* Wait until no other lane can arrive at this place; return the mask of the lanes of the warp that are there. */
 uint32_t jitload_cpu_active(uint64_t site);
 

@@ -117,14 +117,7 @@ struct Exchange {
   uint64_t values[kWarp + 1]; /* the last one has a bit for each value that is not zero */
 };
 
-/* A barrier of a tile of several warps. */
-struct TileBarrier {
-  uint32_t arrived;
-  uint32_t generation; /* 0 or 1; changes each time the barrier opens */
-};
-
 struct Warp {
-  TileBarrier tiles[5]; /* for tiles of 64, 128, 256, 512 and 1024 threads that begin with this warp */
   uint32_t live;
   uint32_t used; /* a bit for each exchange that is in use */
   Exchange* newest;

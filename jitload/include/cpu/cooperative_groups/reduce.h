@@ -15,30 +15,11 @@ __JITLOAD_INLINE Value reduce_tile(const Tile& tile, Value value, Operation&& op
   return value;
 }
 
-/* Reduce the results of a wide tile's warps, in the same order as reduce_tile() reduces the values of threads. */
-template <class Group, class Value, class Operation>
-__JITLOAD_INLINE Value reduce_warps(const Group& group, Value value, Operation&& operation) {
-  constexpr unsigned warps = Group::__jitload_warps;
-  return group.__jitload_exchange_warps(group.thread_rank() % 32 == 0, value, [&](Value* values) {
-    for (unsigned bits = warps / 2; bits > 0; bits /= 2) {
-      Value sums[warps];
-      for (unsigned i = 0; i < warps; ++i) sums[i] = operation(values[i], values[i ^ bits]);
-      for (unsigned i = 0; i < warps; ++i) values[i] = sums[i];
-    }
-    return values[group.thread_rank() / 32];
-  });
-}
-
 }  // namespace __jitload_groups
 
 template <unsigned int Size, class Parent, class Value, class Operation>
 __JITLOAD_INLINE Value reduce(const thread_block_tile<Size, Parent>& group, Value value, Operation&& operation) {
-  if constexpr (Size > 32) {
-    const Value sum = __jitload_groups::reduce_tile(__jitload_groups::tile<32>(), value, operation);
-    return __jitload_groups::reduce_warps(group, sum, operation);
-  } else {
-    return __jitload_groups::reduce_tile(group, value, operation);
-  }
+  return __jitload_groups::reduce_tile(group, value, operation);
 }
 template <class Value, class Operation>
 __JITLOAD_INLINE Value reduce(const coalesced_group& group, Value value, Operation&& operation) {

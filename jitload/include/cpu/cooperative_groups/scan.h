@@ -39,33 +39,6 @@ __JITLOAD_INLINE Value running_sum(const Group& group, Value value, Operation&& 
   return value;
 }
 
-template <class Value>
-struct warp_sums {
-  Value before, total; /* the sum of the warps before this thread's warp, and the sum of the tile */
-};
-
-/* The sums of the warps of a wide tile, given the running sums within this thread's warp. */
-template <class Group, class Value, class Operation>
-__JITLOAD_INLINE warp_sums<Value> sum_warps(const Group& group, Value sum, Operation&& operation) {
-  constexpr unsigned warps = Group::__jitload_warps;
-  return group.__jitload_exchange_warps(group.thread_rank() % 32 == 31, sum, [&](Value* values) {
-    for (unsigned distance = 1; distance < warps; distance *= 2) {
-      for (unsigned i = warps - 1; i >= distance; --i) values[i] = operation(values[i], values[i - distance]);
-    }
-    const unsigned warp = group.thread_rank() / 32;
-    return warp_sums<Value>{warp == 0 ? Value() : values[warp - 1], values[warps - 1]};
-  });
-}
-
-/* A thread's part of a scan of a wide tile, given what comes before its warp. */
-template <bool is_inclusive, class Value, class Operation>
-__JITLOAD_INLINE Value add_before(Value sum, bool has_before, Value before, Operation&& operation) {
-  const tile<32> warp;
-  if (!is_inclusive) sum = warp.shfl_up(sum, 1);
-  if (!is_inclusive && warp.thread_rank() == 0) return before;
-  return has_before ? (Value)operation(sum, before) : sum;
-}
-
 template <class Group, class Value>
 __JITLOAD_INLINE Value sum_before(const Group& group, Value sum) {
   const Value previous = group.shfl_up(sum, 1);
@@ -74,14 +47,8 @@ __JITLOAD_INLINE Value sum_before(const Group& group, Value sum) {
 
 template <bool is_inclusive, class Group, class Value, class Operation>
 __JITLOAD_INLINE Value scan(const Group& group, Value value, Operation&& operation) {
-  if constexpr (Group::__jitload_warps > 1) {
-    const Value sum = running_sum(tile<32>(), value, operation);
-    const Value before = sum_warps(group, sum, operation).before;
-    return add_before<is_inclusive>(sum, group.thread_rank() >= 32, before, operation);
-  } else {
-    const Value sum = running_sum(group, value, operation);
-    return is_inclusive ? sum : sum_before(group, sum);
-  }
+  const Value sum = running_sum(group, value, operation);
+  return is_inclusive ? sum : sum_before(group, sum);
 }
 
 template <class Atomic, class Value, class Operation>
@@ -102,17 +69,9 @@ __JITLOAD_INLINE Value add_to(const Group& group, Atomic& atomic, Value total, O
 
 template <bool is_inclusive, class Group, class Atomic, class Value, class Operation>
 __JITLOAD_INLINE Value scan_update(const Group& group, Atomic& atomic, Value value, Operation&& operation) {
-  if constexpr (Group::__jitload_warps > 1) {
-    const Value sum = running_sum(tile<32>(), value, operation);
-    const warp_sums<Value> sums = sum_warps(group, sum, operation);
-    const Value old = add_to(group, atomic, sums.total, operation);
-    const Value before = group.thread_rank() < 32 ? old : (Value)operation(sums.before, old);
-    return add_before<is_inclusive>(sum, true, before, operation);
-  } else {
-    const Value sum = running_sum(group, value, operation);
-    const Value old = add_to(group, atomic, sum, operation);
-    return operation(old, is_inclusive ? sum : sum_before(group, sum));
-  }
+  const Value sum = running_sum(group, value, operation);
+  const Value old = add_to(group, atomic, sum, operation);
+  return operation(old, is_inclusive ? sum : sum_before(group, sum));
 }
 
 }  // namespace __jitload_groups
