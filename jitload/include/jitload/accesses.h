@@ -1,8 +1,8 @@
 /* The functions that code compiled with g++'s -fsanitize=thread calls for each access to memory.
  *
  * The file that includes this one defines JITLOAD_HOOK, with which each definition begins, and what is done for each
- * access before it: JITLOAD_ACCESS, JITLOAD_RARE_ACCESS (unaligned accesses, and ranges), JITLOAD_VOLATILE_ACCESS and
- * JITLOAD_ATOMIC_ACCESS. They get an address, a size, and whether it is a write.
+ * access before it: JITLOAD_ACCESS, JITLOAD_VOLATILE_ACCESS and JITLOAD_ATOMIC_ACCESS. They get an address, a size, and
+ * whether it is a write.
  */
 #ifndef JITLOAD_ACCESSES_H_
 #define JITLOAD_ACCESSES_H_
@@ -10,8 +10,8 @@
 #define JITLOAD_ACCESSES_(size)                                                                                \
   JITLOAD_HOOK void __tsan_read##size(void* p) { JITLOAD_ACCESS(p, size, false); }                             \
   JITLOAD_HOOK void __tsan_write##size(void* p) { JITLOAD_ACCESS(p, size, true); }                             \
-  JITLOAD_HOOK void __tsan_unaligned_read##size(void* p) { JITLOAD_RARE_ACCESS(p, size, false); }              \
-  JITLOAD_HOOK void __tsan_unaligned_write##size(void* p) { JITLOAD_RARE_ACCESS(p, size, true); }              \
+  JITLOAD_HOOK void __tsan_unaligned_read##size(void* p) { JITLOAD_ACCESS(p, size, false); }                   \
+  JITLOAD_HOOK void __tsan_unaligned_write##size(void* p) { JITLOAD_ACCESS(p, size, true); }                   \
   JITLOAD_HOOK void __tsan_volatile_read##size(void* p) { JITLOAD_VOLATILE_ACCESS(p, size, false); }           \
   JITLOAD_HOOK void __tsan_volatile_write##size(void* p) { JITLOAD_VOLATILE_ACCESS(p, size, true); }           \
   JITLOAD_HOOK void __tsan_unaligned_volatile_read##size(void* p) { JITLOAD_VOLATILE_ACCESS(p, size, false); } \
@@ -21,10 +21,10 @@ JITLOAD_ACCESSES_(2)
 JITLOAD_ACCESSES_(4)
 JITLOAD_ACCESSES_(8)
 JITLOAD_ACCESSES_(16)
-JITLOAD_HOOK void __tsan_read_range(void* p, size_t size) { JITLOAD_RARE_ACCESS(p, size, false); }
-JITLOAD_HOOK void __tsan_write_range(void* p, size_t size) { JITLOAD_RARE_ACCESS(p, size, true); }
-JITLOAD_HOOK void __tsan_vptr_update(void** p, void*) { JITLOAD_RARE_ACCESS(p, 8, true); }
-JITLOAD_HOOK void __tsan_vptr_read(void** p) { JITLOAD_RARE_ACCESS(p, 8, false); }
+JITLOAD_HOOK void __tsan_read_range(void* p, size_t size) { JITLOAD_ACCESS(p, size, false); }
+JITLOAD_HOOK void __tsan_write_range(void* p, size_t size) { JITLOAD_ACCESS(p, size, true); }
+JITLOAD_HOOK void __tsan_vptr_update(void** p, void*) { JITLOAD_ACCESS(p, 8, true); }
+JITLOAD_HOOK void __tsan_vptr_read(void** p) { JITLOAD_ACCESS(p, 8, false); }
 JITLOAD_HOOK void __tsan_func_entry(void*) {}
 JITLOAD_HOOK void __tsan_func_exit() {}
 JITLOAD_HOOK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

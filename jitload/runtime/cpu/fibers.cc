@@ -19,7 +19,7 @@ uint32_t split_guards;
 void set_thread(Worker* worker, const Fiber* fiber) {
   if (!kWatches) return;
   for (int i = 0; i < 3; ++i) worker->order->thread_index[i] = fiber->index[i];
-  worker->order->now = worker->order->step | fiber->number * Access::kThread;
+  order_thread(worker->order, fiber->number);
 }
 
 void switch_to(Worker* worker, Fiber* fiber) {
@@ -266,7 +266,6 @@ void prepare_fibers(Worker* worker) {
     worker->warps[warp].live = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
     worker->warps[warp].used = 0;
     worker->warps[warp].newest = NULL;
-    memset(worker->warps[warp].tiles, 0, sizeof worker->warps[warp].tiles);
   }
   worker->live = count;
   worker->arrived = 0;
@@ -363,22 +362,6 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   if (exchange->read == exchange->arrived) warp->used &= ~(1u << (exchange - warp->exchanges));
   *values = exchange->values;
   return exchange->arrived;
-}
-
-extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
-  Fiber* fiber = worker->current;
-  TileBarrier* barrier = &worker->warps[fiber->number / size * (size / kWarp)].tiles[__builtin_ctz(size / 64)];
-  fiber->wait_function = "thread_block_tile::sync()";
-  if (++barrier->arrived == size) {
-    barrier->arrived = 0;
-    barrier->generation ^= 1;
-    worker->idle = 0;
-    if (kWatches) order_tile(worker, fiber->number / size * size, size);
-    for (uint32_t i = 0; i < size; i += kWarp) step_lanes(worker, fiber->number / size * size + i, ~0u);
-    return;
-  }
-  const uint32_t generation = barrier->generation;
-  wait_until(worker, [=] { return barrier->generation != generation; });
 }
 
 extern "C" uint32_t jitload_cpu_active(uint64_t site) {

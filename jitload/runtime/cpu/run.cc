@@ -15,8 +15,8 @@ namespace {
 void append_line(Launch* launch, const void* address);
 #ifdef JITLOAD_CPU_WATCHES
 bool watch_launch(Worker* worker);
-void free_accesses(Accesses* accesses);
-void forget_races(Races* races);
+void free_shadow(Watched* watched);
+void free_races(Races* races);
 #endif
 
 bool runs_fibers(const jitload_cpu_launch* call) {
@@ -312,7 +312,7 @@ struct ThreadWorker {
     own_worker = NULL;
     release(&worker);
 #ifdef JITLOAD_CPU_WATCHES
-    free_accesses(&jitload_cpu_race_order.accesses);
+    free_shadow(&jitload_cpu_race_order.shared);
 #endif
     if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
   }
@@ -437,7 +437,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   work_on(&launch, true, run_first_blocks);
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
 #ifdef JITLOAD_CPU_WATCHES
-  forget_races(launch.races);
+  free_races(launch.races);
 #endif
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */
   if (!launch.has_failed) return 0;

@@ -207,7 +207,7 @@ extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write,
 #include "races.cc" /* as in run.cc */
 
 static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
-  if (has_race_checks) return watch_access(memory, size, is_write ? kWrite : kRead, code);
+  if (has_race_checks) return watch_access(&jitload_cpu_race_order, memory, size, is_write, false, code);
   check(memory, size, is_write, code);
 }
 
