@@ -10,10 +10,12 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from jitload.building.stages import stage
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
@@ -125,12 +127,13 @@ def run_ninja(  # noqa: PLR0913  what is run, and how it is shown
     _stop_at_exit()
     process = None
     try:
-        jobs = () if is_urgent else ("-j1",)
-        process = _start((str(ninja), *jobs, "-v" if verbose else "--quiet"), work_dir)
-        _running.add(process)
-        if not is_urgent:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PGRP, process.pid, 19)
+        with _delayed_signals():
+            jobs = () if is_urgent else ("-j1",)
+            process = _start((str(ninja), *jobs, "-v" if verbose else "--quiet"), work_dir)
+            _running.add(process)
+            if not is_urgent:
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PGRP, process.pid, 19)
         with stage(f"ninja builds {name}"):
             output, _ = process.communicate()
     except BaseException:
@@ -169,6 +172,29 @@ def stop_running() -> None:
     """Stop all ninjas that this process has started."""
     for process in tuple(_running):
         _stop(process)
+
+
+@contextmanager
+def _delayed_signals() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM until the block ends.
+
+    An interrupted `Popen` could leave a running ninja that this process cannot stop.
+    """
+    caught: list[tuple[int, FrameType | None]] = []
+    handlers: dict[int, Callable[..., object]] = {}
+    if threading.current_thread() is threading.main_thread():  # signal handlers run only in the main thread
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(sign)):
+                handlers[sign] = handler
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *arguments: caught.append(arguments))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in caught:
+            handlers[number](number, frame)
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
