@@ -1,6 +1,7 @@
 """Tools that are missing or do not work: the ToolchainError says how to get one, or contains the tool's output."""
 
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -147,6 +148,26 @@ def test_a_command_that_will_not_end_is_ended(tmp_path, monkeypatch):
     _stop(process)
     assert process.returncode == -9
     assert process.stdout.closed
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
+def test_a_signal_while_ninja_starts_ends_it(sign, tmp_path, monkeypatch):
+    processes = []
+
+    def start(*_):
+        processes.append(_start(["/bin/sleep", "60"], tmp_path))
+        signal.raise_signal(sign)
+        return processes[0]
+
+    monkeypatch.setattr("jitload.building.ninja._start", start)
+    previous = signal.signal(sign, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_ninja(Path("ninja"), tmp_path, name="m")
+        assert signal.getsignal(sign) is signal.default_int_handler
+    finally:
+        signal.signal(sign, previous)
+    assert processes[0].returncode == -signal.SIGTERM
 
 
 def test_what_a_toolkit_is_follows_its_file(tmp_path):
