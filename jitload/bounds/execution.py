@@ -38,7 +38,7 @@ class Address(NamedTuple):
 
 
 class Induction(NamedTuple):
-    """What a loop counts: the number in each iteration and in the first one.
+    """An induction variable of a loop: its value in each iteration and in the first one.
 
     `step` is the difference from a number that the end of the loop compares to this one in the next iteration.
     """
@@ -55,7 +55,7 @@ class Execution:
         addresses: The addresses of memory that it uses, without those of parameters and prefetches.
         escapes: What it stores, chooses or passes on, and what becomes of which is not known.
         has_calls: Whether the kernel calls functions, which may end it.
-        inductions: What loops count, by the header of the loop and the number that its end may compare.
+        inductions: The induction variables, by the header of the loop and the number that its end may compare.
     """
 
     def __init__(self, entry: Entry, graph: Graph, parameters: Sequence[Parameter]) -> None:

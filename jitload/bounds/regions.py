@@ -191,7 +191,7 @@ class Region:
 
     def _limit(self, node: Node, bound: Polynomial, *, is_upper: bool) -> bool:
         """Use that a node is not above or not below a bound, and return whether the ends stay those of threads."""
-        node, is_upper, bound = self._solved(node, bound, is_upper=is_upper)
+        node, is_upper, bound = self._isolate(node, bound, is_upper=is_upper)
         range_ = self.range_of(node)
         if not range_ or _is_unlimited(bound):
             return False
@@ -212,8 +212,8 @@ class Region:
         self._ranges = {}
         return full is not None
 
-    def _solved(self, node: Node, bound: Polynomial, *, is_upper: bool) -> tuple[Node, bool, Polynomial]:
-        """Return a comparison of a part of a node that is equivalent to one of the node with a bound."""
+    def _isolate(self, node: Node, bound: Polynomial, *, is_upper: bool) -> tuple[Node, bool, Polynomial]:
+        """Isolate the part of a node that varies: return a comparison of it that is equivalent to that of the node."""
         while node.inputs:
             first, last = node.inputs[0], node.inputs[-1]
             factor = first.constant
@@ -236,7 +236,7 @@ class Region:
 
     # ---- loops ----
 
-    def entered(self, loop: Loop, execution: Execution) -> Region:
+    def at_loop(self, loop: Loop, execution: Execution) -> Region:
         """Return the region of the first block of a loop in this region.
 
         What the edge back compares holds in each iteration if it holds in the first one.
@@ -253,19 +253,21 @@ class Region:
                 if induction and ends and not ends.coordinates and not ends.pointer:
                     bound = ends.low + (operator in ("lt", "gt")) * (-1 if is_upper else 1)
                     limited.certain |= ends.certain
-                    if limited._limit_loop(self, induction, end, bound, is_upper=is_upper):
+                    if limited._limit_induction(self, induction, end, bound, is_upper=is_upper):
                         limited.is_exact &= is_simple
                         return limited
         region.is_exact = False
         return region
 
-    def _limit_loop(self, outer: Region, induction: Induction, end: Node, bound: Polynomial, *, is_upper: bool) -> bool:
-        """Limit what a loop counts, and return whether the limit holds in all iterations."""
+    def _limit_induction(
+        self, outer: Region, induction: Induction, end: Node, bound: Polynomial, *, is_upper: bool
+    ) -> bool:
+        """Limit an induction variable, and return whether the limit holds in all iterations."""
         start, step = outer.range_of(induction.start), outer.range_of(induction.step)
         if not start or not step or start.pointer:
             return False
         bound += step.low
-        node, *first = outer._solved(induction.start, bound, is_upper=is_upper)
+        node, *first = outer._isolate(induction.start, bound, is_upper=is_upper)
         slack = bound - start.high if is_upper else start.low - bound
         known = [tuple(first)]
         if known[0] not in self.bounds.get(node, ()) and not any(
@@ -306,7 +308,7 @@ def regions_of(graph: Graph, execution: Execution, blocks: Iterable[int]) -> dic
         if needed >> block & 1:
             entries[block] = _entry(graph, execution, block, entries, regions)
             loop = graph.loops.get(block)
-            regions[block] = entries[block].entered(loop, execution) if loop else entries[block]
+            regions[block] = entries[block].at_loop(loop, execution) if loop else entries[block]
     return regions
 
 
