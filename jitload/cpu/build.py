@@ -35,7 +35,6 @@ from jitload.cpu.text import (
     gpu_include_lines,
     gpu_only_error,
     has_ptx,
-    taken_names,
     without_table_errors,
 )
 from jitload.cpu.waiting import TSAN_PARAMS, waiting_flags
@@ -240,7 +239,6 @@ class _Compilation:
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
         self._replaced: dict[Path, UserHeader] = {}  # the headers that `_write_headers` wrote
-        self._overloads: frozenset[str] = frozenset()  # the argument `overloads` of `cpu_text`
         self.suffix = f"__part{source.part}" if source.part else ""
         self.output = f"kernels{self.suffix}.o"
         self._source = source
@@ -281,26 +279,21 @@ class _Compilation:
 
     def _compile_all(self) -> ObjectFile:
         object_file = self._run_with_rows(self._source.first_expressions)
-        if hidden := self._hidden_names(object_file):
-            self._overloads |= hidden
-            object_file = self._run_with_rows(self.expressions)
         for spell in (_expression_of, _declaration_of):
             in_table = {row.symbol for row in object_file.rows()}
             missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
             if missing:
                 object_file = self._run_with_rows((*self.expressions, *missing))
-        self._warn_of_unnamed(object_file)
+        self._check_names(object_file)
         return object_file
 
-    def _hidden_names(self, object_file: ObjectFile) -> frozenset[str]:
-        """Return the names of `extern "C"` kernels that are ambiguous, because CUDA has functions of the same names."""
+    def _check_names(self, object_file: ObjectFile) -> None:
         in_table = {row.symbol for row in object_file.rows()}
         names = {candidate.name.rpartition("::")[2] for candidate in self._source.reading.candidates}
-        return frozenset(names.intersection(object_file.marked()) - in_table)
-
-    def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
-        in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
+            if symbol in names - in_table:
+                log = f"The kernel {symbol!r} has the name of a function of CUDA: give it another name."
+                raise CompileError(stage="host", name=self._source.name, log=log)
             if symbol not in in_table and "." not in symbol:  # the dot in `k.part.0` marks a part of a kernel
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
@@ -320,9 +313,6 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
-                if new_overloads := taken_names(error.log) - self._overloads:
-                    self._overloads |= new_overloads
-                    continue
                 if lines := {d.line for d in error.diagnostics if d.file == LAYOUT_FILE}:
                     kept = (text for line, text in enumerate(self.layouts.expressions, 1) if line not in lines)
                     self.layouts = self.layouts._replace(expressions=tuple(kept))
@@ -348,7 +338,7 @@ class _Compilation:
         return ObjectFile((self._work_dir / self.output).read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else (), self._overloads)
+        text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
         command = (*self._command, *self._waiting_flags, *options, "cpu.cc", "-o", output)

@@ -8,11 +8,10 @@ place of such a header, and a similar pragma before inline PTX. Both have an eff
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile, pairwise
 from pathlib import Path
 
-from jitload.cpptext.declarations import find_declarator
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, Macros, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
@@ -66,16 +65,13 @@ _BOUNDS_BEFORE_GLOBAL = re.compile(
 _INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
 
 
-def cpu_text(
-    source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = (), overloads: Collection[str] = ()
-) -> str:
+def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = ()) -> str:
     """Return the C++ code for g++: the texts of the source with their own line numbers, then the kernel table.
 
     Args:
         source: The device code.
         expressions: The C++ expressions of the kernels. Each becomes a row of the kernel table, an array.
         layouts: Template instances to add. Their symbols encode members of structures and types of variables.
-        overloads: Names of `extern "C"` kernels that get C++ linkage, because C or CUDA has functions of these names.
     """
     texts = [text for _, text in source.pieces]
     c_names = _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
@@ -90,44 +86,12 @@ def cpu_text(
         *_macro_lines(source.cpu_flags),
         "#include <assert.h>",  # after the macros, because it depends on NDEBUG
     ]
-    pieces = join_pieces(
-        (label, mark_gpu_only(put_launch_bounds_last(overload_kernels(text, overloads))))
-        for label, text in source.pieces
-    )
+    pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
     instantiations = [
         f'#line {line} "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for line, layout in enumerate(layouts, 1)
     ]
     table = _table(expressions) if expressions else ""
     return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
-
-
-def overload_kernels(text: str, names: Collection[str]) -> str:
-    """Return the text with `extern "C++"` before the kernels of these names.
-
-    These kernels then overload functions of C or CUDA with the same names.
-    """
-    if not names:
-        return text
-    text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
-    code = [token for directive, run in split_directives(tokenize(text)) if not directive for token in run]
-    positions = []
-    begin = 0  # index of the current declaration's first token
-    for index, token in enumerate(code):
-        if token.text in (";", "{", "}"):
-            begin = index + 1
-        elif token.text == "__global__":
-            declarator = find_declarator(code, index + 1)
-            if declarator and declarator.name in names:
-                has_linkage = code[begin].text == "extern" and code[begin + 1].kind == "literal"
-                positions.append(code[begin + 2 * has_linkage].start)
-    for position in reversed(positions):
-        text = f'{text[:position]}extern "C++" {text[position:]}'
-    return text
-
-
-def taken_names(log: str) -> frozenset[str]:
-    """Return the names of C functions that the source declares with other parameters, according to g++'s log."""
-    return frozenset(re.findall(r"error: conflicting declaration of C function \W(?:.*\W)?(\w+)\(", log))
 
 
 def put_launch_bounds_last(text: str) -> str:
