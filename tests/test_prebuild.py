@@ -165,4 +165,12 @@ def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkey
     assert Path(outcome.path) == build(kernel("f"), arch="sm_80")
 
 
+def test_an_executor_that_takes_no_tasks_is_refused_by_name():
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    for wrong in (executor, ThreadPoolExecutor):
+        with pytest.raises(jitload.JitLoadError, match=r"the executor <.*ThreadPoolExecutor.* refused a task"):
+            jitload.prebuild([request("m")], wrong, progress=False)
+
+
 # ---- how many --------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Which nvcc is found, and what its parts are."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -103,10 +104,12 @@ def test_the_order_is_settings_then_wheels_then_the_path_then_the_default_place(
 
 def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(empty_cache, no_nvcc, wheels):
     home = wheels / "nvidia" / "cu13"
+    (home / "bin" / "nvcc").chmod(0o644)  # some installers do
     nvcc = find_nvcc(read_settings(), empty_cache, name="m")
     assert nvcc.version == (13, 5, 37)
     assert nvcc.identity == f"nvcc 13.5.37 {' '.join(sorted(PARTS))}"
     assert nvcc.include_dirs == (home / "include",)
+    assert os.access(nvcc.path, os.X_OK)
 
 
 @pytest.mark.parametrize("part", list(PARTS)[1:])

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,7 +214,7 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
         with suppress(BrokenExecutor):
             for task in tasks:
                 if not task.needs_caller:
-                    futures[executor.submit(build_task, task)] = task
+                    futures[_submit(executor, task)] = task
         for task in tasks:
             if task.needs_caller:
                 finish(task, build_task(task))
@@ -228,11 +228,23 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
     return tuple(left.values())
 
 
+def _submit(executor: Executor, task: Task) -> Future[Outcome]:
+    try:
+        return executor.submit(build_task, task)
+    except BrokenExecutor:
+        raise
+    except Exception as error:
+        problem = f"the executor {executor!r} refused a task ({type(error).__name__}: {error})"
+        raise JitLoadError(f"{problem}: pass one that is not shut down") from error
+
+
 def _outcome(future: Future[Outcome], task: Task) -> Outcome:
     try:
         return future.result()
     except BrokenExecutor:
         raise
+    except CancelledError:
+        return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
         return failure(task, error)
 

@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ _WHEEL_DIRS = {
     13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
     12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include", "curand/include"),
 }
+# One header of each group of CUDA's headers. Wheels often bring NVRTC without some groups: torch's have only the first.
+_HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
+_RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
 _WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
 DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
@@ -72,15 +76,18 @@ def find_cuda_toolchain(settings: Settings) -> CudaToolchain:
 
     Wheels on `sys.path` are preferred to toolkits, and newer releases to older ones. A release that the driver cannot
     run is chosen only if there is no other. `JITLOAD_NVRTC` overrides this choice with a path or a major version.
+    Headers that the wheels lack are taken from a toolkit of the same release, if there is one.
 
     Raises:
         ToolchainError: There is no NVRTC, or not the one that `JITLOAD_NVRTC` names.
     """
-    return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, tuple(sys.path))
+    return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, settings.path, tuple(sys.path))
 
 
 @functools.lru_cache(maxsize=8)
-def _find_cuda_toolchain(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> CudaToolchain:
+def _find_cuda_toolchain(
+    requested: str, homes: tuple[str, ...], path: str, _search_path: tuple[str, ...]
+) -> CudaToolchain:
     if requested and not requested.isdigit():
         return _requested_toolchain(Path(requested).expanduser())
     toolchains = list(_wheel_toolchains()) or list(_toolkits(homes))
@@ -89,7 +96,7 @@ def _find_cuda_toolchain(requested: str, homes: tuple[str, ...], _search_path: t
     if not toolchains:
         name = f"NVRTC {requested} (JITLOAD_NVRTC={requested})" if requested else "NVRTC"
         raise ToolchainError(f"{name} was not found: compiling CUDA source needs it. {_how_to_get_nvrtc(requested)}")
-    return _newest_for_driver(toolchains)
+    return _add_toolkit_headers(_newest_for_driver(toolchains), homes, path)
 
 
 def _how_to_get_nvrtc(requested: str) -> str:
@@ -176,6 +183,38 @@ def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
 def _toolkit_homes(homes: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the directories that may be toolkits: `homes`, which come from the environment, and the usual ones."""
     return tuple(dict.fromkeys(map(Path, (*homes, sys.prefix, DEFAULT_HOME))))
+
+
+def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
+    """Return the toolchain. Add the CUDA headers that it lacks from a toolkit of the same release, if there is one."""
+    missing = [header for header in _HEADER_GROUPS if not _has_header(toolchain.include_dirs, header)]
+    if not missing:
+        return toolchain
+    nvcc = shutil.which("nvcc", path=path)
+    release = toolchain.version[:2]
+    defaults = (DEFAULT_HOME, "{}-{}.{}".format(DEFAULT_HOME, *release))
+    candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
+    for home in dict.fromkeys(map(Path, candidates)):
+        include_dirs = toolkit_include_dirs(home)
+        marker = next((path for path in (d / "cuda_runtime_api.h" for d in include_dirs) if path.is_file()), None)
+        if marker and _release_of(marker) == release and any(_has_header(include_dirs, name) for name in missing):
+            return toolchain._replace(
+                include_dirs=(*toolchain.include_dirs, *include_dirs),
+                identity=f"{toolchain.identity} toolkit headers {_file_state(marker)}",
+            )
+    return toolchain
+
+
+def _has_header(include_dirs: Iterable[Path], header: str) -> bool:
+    return any((directory / header).is_file() for directory in include_dirs)
+
+
+def _release_of(runtime_header: Path) -> tuple[int, int]:
+    """Return the CUDA release, (13, 0), that `cuda_runtime_api.h` defines near its beginning."""
+    with runtime_header.open("rb") as file:
+        match = _RELEASE_MACRO.search(file.read(1 << 14))
+    number = int(match[1]) if match else 0
+    return number // 1000, number % 1000 // 10
 
 
 def toolkit_include_dirs(home: Path) -> tuple[Path, ...]:

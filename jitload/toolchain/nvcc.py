@@ -30,6 +30,7 @@ _PARTS = {
 }
 _HEADERS = (_PARTS["nvidia_cuda_crt"], _PARTS["nvidia_cuda_runtime"], "include/cccl/cuda/std/type_traits")
 _PART = re.compile(r"(nvidia_(?:cuda_(?:nvcc|crt|runtime|cccl)|nvvm))-([\d.]+)\.dist-info$")
+_PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvlink", "bin/bin2c", "nvvm/bin/cicc")
 
 
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
@@ -108,7 +109,18 @@ def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
             f"the wheels {found} do not work together, because they are of different releases of CUDA: "
             f"pip install {command}"
         )
+    _make_executable(home)
     return " ".join(f"{part}-{version}" for part, version in sorted(wheels.items()))
+
+
+def _make_executable(home: Path) -> None:
+    """Mark the programs in wheels as executable, because some installers do not."""
+    for path in (home / program for program in _PROGRAMS):
+        if path.is_file() and not os.access(path, os.X_OK):
+            try:
+                path.chmod(path.stat().st_mode | 0o111)
+            except OSError as error:
+                raise ToolchainError(f"{path} was installed without permission to run it: chmod +x {path}") from error
 
 
 # ---- an nvcc -----------------------------------------------------------------------------------------------------
