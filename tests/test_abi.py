@@ -109,7 +109,11 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
     in_checkout = identity()
     (package / "runtime" / "call.cc").write_text("int second;")
     assert in_checkout.startswith(f"ABI {ABI} (a checkout) ")
-    assert identity() != in_checkout
+    edited = identity()
+    assert edited != in_checkout
+    (package / "native").mkdir()
+    (package / "native" / "runtime.o").write_bytes(b"what the other files compile to")
+    assert identity() == edited
     (package / "templates").mkdir()  # as in a wheel
     assert identity() == f"ABI {ABI}"
     own_identity.cache_clear()

@@ -140,7 +140,7 @@ def own_identity(cache_dir: Path) -> str:
     """Return what identifies jitload in every cache key: `ABI`, and in a checkout also a digest of its files.
 
     The digest lets a developer's edit take effect at once. It is kept in the cache, and computed again if a file
-    changes.
+    changes. It leaves out `native/`, which is compiled from the other files, perhaps by another process at this moment.
     """
     if os.path.isdir(f"{_PACKAGE}/templates"):  # an installed wheel, whose files do not change
         return f"ABI {ABI}"
@@ -158,7 +158,7 @@ def _states_below(directory: str) -> list[str]:
         for entry in os.scandir(handle):
             if not entry.is_dir():
                 states.append(file_state(f"{directory}/{entry.name}", entry.stat()))
-            elif entry.name != "__pycache__":
+            elif entry.name not in ("__pycache__", "native"):
                 directories.append(f"{directory}/{entry.name}")
     finally:
         os.close(handle)
