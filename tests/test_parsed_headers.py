@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,11 @@ def plain_compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def children(process: int) -> list[int]:
     """Return the ids of the processes that a process has forked and that run."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split() if is_alive(int(pid))]
+    pids = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread may end meanwhile
+            pids += map(int, (task / "children").read_text().split())
+    return list(filter(is_alive, pids))
 
 
 @pytest.mark.parametrize(
