@@ -108,3 +108,9 @@ def test_ctrl_c_interrupts_system_calls_after_a_compile_that_set_its_handler():
         os.read(reader, 4)
     assert time.monotonic() - start < 5
     write.cancel()
+
+
+def test_the_thread_has_exited_when_a_compile_returns():
+    for _ in range(50):
+        thread = run_interruptible(lambda _: threading.get_native_id())
+        assert str(thread) not in os.listdir("/proc/self/task")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,6 +22,7 @@ from typing import Any, TypeVar
 # 5,000 deep. Pages of the stack that NVRTC does not touch take no memory.
 _STACK_BYTES = 256 << 20
 _POLL_S = 0.05  # seconds between checks for Ctrl-C, in case the signal does not wake the waiting thread
+_EXIT_POLL_S = 0.0001
 _stack_lock = threading.Lock()  # guards the stack size of new threads, which is process-wide
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
@@ -66,14 +69,17 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
                 signal.siginterrupt(number, True)
             has_ended.set()
 
-    is_started = False
+    is_started, thread = False, threading.Thread(target=run, name="jitload-nvrtc", daemon=True)
     try:
-        is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
+        is_started = _start(thread)
         if not is_started:
             return work(cancellation)
         # Thread.join() cannot be used here: after an interrupted join(), Python 3.11 considers the thread finished.
         while not has_ended.wait(_POLL_S):
             pass
+        # NVRTC holds a lock while the thread exits. In a process that is forked then, NVRTC would wait for ever.
+        while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+            time.sleep(_EXIT_POLL_S)
     except BaseException:
         cancellation.cancel()
         if is_started:
