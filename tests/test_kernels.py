@@ -26,10 +26,7 @@ RUNS = {
     "one kernel": (1, kernel("k")),
     "overloads": (1, "__global__ void k(float* x) {}\n__global__ void k(int* x) {}"),
     "a macro's kernel whose symbol has its types": (1, MACRO_CXX),
-    "a comment and a string": (
-        1,
-        '// __global__ void no();\n__device__ const char* s = "__global__ void no();";' + kernel("k"),
-    ),
+    "a comment": (1, "// __global__ void no();\n" + kernel("k")),
     "a candidate that is none": (2, "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k")),
     "a macro's extern C kernel": (2, MACRO_C),
     "a macro's kernel with a structure": (1, "struct Big { int x[3]; };\n" + MACRO_CXX.replace("float*", "Big")),
@@ -55,18 +52,9 @@ __global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_
 
 def test_names_that_nvcc_knows_without_an_include_have_its_types():
     (typed,) = compile_text(NVCC_NAMES).kernels
-    integers = (
-        "signed char",
-        "unsigned char",
-        "short",
-        "unsigned short",
-        "int",
-        "unsigned int",
-        "long",
-        "unsigned long",
-    )
-    fixed_width = ("long", "unsigned long", "long", "unsigned int", "unsigned short", "unsigned long", "float*")
-    assert tuple(parameter.type for parameter in typed.parameters) == (*integers, *fixed_width)
+    types = "signed char, unsigned char, short, unsigned short, int, unsigned int, long, unsigned long, "
+    types += "long, unsigned long, long, unsigned int, unsigned short, unsigned long, float*"
+    assert ", ".join(parameter.type for parameter in typed.parameters) == types
 
 
 @pytest.mark.parametrize(("arch", "has_instructions"), [("sm_90", True), ("sm_80", False)])
@@ -77,15 +65,10 @@ def test_dependent_launches_need_no_include(arch, has_instructions):
     assert (cubin != alone) == has_instructions
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "__device__ void cudaGridDependencySynchronize() {}",
-        "#include <cuda_runtime.h>\n#define cudaGridDependencySynchronize() (void)0",
-    ],
-)
+@pytest.mark.parametrize("first", ["__device__ void {}() {{}}", "#include <cuda_runtime.h>\n#define {}() (void)0"])
 def test_a_source_may_declare_such_functions_itself(first):
-    own = jitload.compile_cubin(f"{first}\n{kernel('k', 'cudaGridDependencySynchronize();')}", arch="sm_90").data
+    name = "cudaGridDependencySynchronize"
+    own = jitload.compile_cubin(f"{first.format(name)}\n{kernel('k', f'{name}();')}", arch="sm_90").data
     assert own == jitload.compile_cubin(kernel("k", "\n"), arch="sm_90").data
 
 
@@ -97,21 +80,15 @@ def test_the_source_and_the_headers_decide_over_such_names():
     assert [kernel.name for kernel in compile_text(after).kernels] == ["k", "m"]
 
 
-@pytest.fixture
-def users_headers(tmp_path: Path) -> Path:
-    """A directory with headers of the user's own that have the names of standard headers."""
+def test_headers_of_the_users_own_in_quotes_hide_those_in_memory(tmp_path: Path):
     (tmp_path / "nested").mkdir()
     (tmp_path / "queue").write_text("struct Queue { float first; };\n")
     (tmp_path / "nested" / "mutex").write_text("#include <mutex>\nstruct Mutex { int owner; };\n")
     (tmp_path / "nested" / "locks.h").write_text('#include "mutex"\n')
-    return tmp_path
-
-
-def test_headers_of_the_users_own_in_quotes_hide_those_in_memory(users_headers):
     text = '#include "queue"\n#include "nested/locks.h"\n#include <unistd.h>\n__global__ void k(Queue q, Mutex m) {}'
-    compiled = compile_text(text, extra_include_paths=[users_headers])
-    assert [str(kernel) for kernel in compiled.kernels] == ["k(Queue q, Mutex m)"]
-    manifest = json.loads((build(text, extra_include_paths=[users_headers]).parent / "manifest.json").read_text())
+    library = build(text, extra_include_paths=[tmp_path])
+    assert str(jitload.load_module(library).k) == "<jitload function k(Queue q, Mutex m)>"
+    manifest = json.loads((library.parent / "manifest.json").read_text())
     assert {"@0/queue", "@0/nested/mutex"} <= {header["path"] for header in manifest["dependencies"]}
 
 
@@ -131,9 +108,8 @@ def test_what_stays_undefined_is_said_alone():
 
 
 def test_a_template_that_a_launch_names_takes_one_run(nvrtc_runs):
-    compiled = compile_text(
-        "template <class T, int N> __global__ void k(T* x) {}", kernels=("k<float, 4>", "k<int, 2>")
-    )
+    text = "template <class T, int N> __global__ void k(T* x) {}"
+    compiled = compile_text(text, kernels=("k<float, 4>", "k<int, 2>"))
     assert len(nvrtc_runs) == 1
     assert list(map(str, compiled.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
 
@@ -147,10 +123,7 @@ CRASHES = [
     f"{TEMPLATE}(cg::grid_group grid) {{}}",
     f"#define TYPE whatever_t\n{TEMPLATE}(TYPE* x) {{}}",
     f"namespace a {{ struct P; }}\n{TEMPLATE}(P* x) {{}}",
-    *(
-        f"{TEMPLATE}(whatever_t*, int*) {{}}\n{unclosed}"
-        for unclosed in ("void f() {", "int x = (1 +", "#if 0", "/*", "\\")
-    ),
+    *(f"{TEMPLATE}(whatever_t*) {{}}\n{unclosed}" for unclosed in ("void f() {", "int x = (1 +", "#if 0", "/*", "\\")),
 ]
 
 
@@ -190,92 +163,67 @@ NVCC_INCLUDES = (
     "stdio.h", "stdlib.h", "math.h", "string.h", "assert.h", "stdint.h", "cstdint", "cmath", "vector", "iostream",
     "cuda_runtime.h", "cuda.h", "device_launch_parameters.h", "limits", "type_traits",
 )  # fmt: skip
+UNUSUAL = r"""
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+enum E { A }; enum class F : unsigned char { B };
+struct Empty {}; struct S { float a; char b; };
+typedef float real; using index = unsigned int; template <class T> using ptr = const T*;
+__device__ float f(float x) { return x; }
+template <float (*F)(float)> __global__ void call(float* x) { *x = F(*x); }
+template __global__ void call<f>(float*);
+template <class... T> __global__ void pack(int n, T... t) {}
+template __global__ void pack(int, float, double*);
+__global__ void unnamed(float*, int) {}
+__global__ void qualified(const float* __restrict__ a, volatile int* b, const int c, float* const d) {}
+__global__ void enums(E a, F b, F* c) {}
+__global__ void shorts(half* a, __nv_bfloat16* b, half c, __nv_fp8_e4m3* d, const __nv_fp8_e5m2* e) {}
+__global__ void structs(Empty a, S b, const S* c) {}
+__global__ void constant(const __grid_constant__ S s, const __grid_constant__ CUtensorMap map, int* x) { *x = s.b; }
+__global__ void aliases(real* x, index n, ptr<real> y) {}
+namespace a { namespace b { __global__ void k(float* x) {} } } namespace a::c { __global__ void l(int n) {} }
+namespace { __global__ void anonymous(float* x) {} }
+extern "C" __global__ void __launch_bounds__(256, 2) bounds(float* x) {}
+__global__ void __cluster_dims__(2, 1, 1) cluster(float* x) {}
+__device__ const char* s = R"x(
+__global__ void no(int);
+)x"; /* __global__ void no(); */
+__global__ void keywords(float* in, int lambda) {}
+"""
+SIGNATURES = """unnamed(float* arg0, int arg1)
+qualified(const float* a, volatile int* b, int c, float* d)
+enums(E a, F b, F* c)
+shorts(__half* a, __nv_bfloat16* b, __half c, __nv_fp8_e4m3* d, const __nv_fp8_e5m2* e)
+structs(Empty a, S b, const S* c)
+constant(S s, CUtensorMap_st map, int* x)
+aliases(float* x, unsigned int n, const float* y)
+a::b::k(float* x)
+a::c::l(int n)
+anonymous(float* x)
+bounds(float* x)
+cluster(float* x)
+keywords(float* in_, int lambda_)
+call<&(f(float))>(float* x)
+pack<float, double*>(int n, float t0, double* t1)"""
 ZOO = {
-    "unnamed parameters": ("__global__ void k(float*, int) {}", ["k(float* arg0, int arg1)"]),
-    "const volatile restrict": (
-        "__global__ void k(const float* __restrict__ a, volatile int* b, const int c, float* const d) {}",
-        ["k(const float* a, volatile int* b, int c, float* d)"],
-    ),
-    "enums": (
-        "enum E { A }; enum class F : unsigned char { B }; __global__ void k(E a, F b, F* c) {}",
-        ["k(E a, F b, F* c)"],
-    ),
-    "half and bfloat16": (
-        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n__global__ void k(half* a, __nv_bfloat16* b, half c) {}",
-        ["k(__half* a, __nv_bfloat16* b, __half c)"],
-    ),
-    "fp8": (
-        "#include <cuda_fp8.h>\n__global__ void k(__nv_fp8_e4m3* a, const __nv_fp8_e5m2* b) {}",
-        ["k(__nv_fp8_e4m3* a, const __nv_fp8_e5m2* b)"],
-    ),
-    "structs": (
-        "struct Empty {}; struct S { float a; char b; }; __global__ void k(Empty a, S b, const S* c) {}",
-        ["k(Empty a, S b, const S* c)"],
-    ),
-    "32 KB": (f"struct Big {{ char data[{BIG}]; }}; __global__ void k(float* x, Big b) {{}}", ["k(float* x, Big b)"]),
-    "grid constant": (
-        "struct S { int a[64]; }; __global__ void k(const __grid_constant__ S s, int* x) { *x = s.a[*x]; }",
-        ["k(S s, int* x)"],
-    ),
-    "tensor map": (
-        "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap map) {}",
-        ["k(CUtensorMap_st map)"],
-    ),
-    "typedefs and using": (
-        (
-            "typedef float real; using index = unsigned int; template <class T> using ptr = const T*;\n"
-            "__global__ void k(real* x, index n, ptr<real> y) {}"
-        ),
-        ["k(float* x, unsigned int n, const float* y)"],
-    ),
-    "namespaces": (
-        "namespace a { namespace b { __global__ void k(float* x) {} } } namespace a::c { __global__ void l(int n) {} }",
-        ["a::b::k(float* x)", "a::c::l(int n)"],
-    ),
-    "anonymous namespace": (
-        "namespace { __global__ void k(float* x) {} }",
-        ["k(float* x)"],
-    ),
-    "launch bounds": (
-        (
-            'extern "C" __global__ void __launch_bounds__(256, 2) k(float* x) {}\n'
-            "__global__ void __cluster_dims__(2, 1, 1) l(float* x) {}"
-        ),
-        ["k(float* x)", "l(float* x)"],
-    ),
-    "raw strings and comments": (
-        '__device__ const char* s = R"x(\n__global__ void no(int);\n)x";\n/* __global__ void no(); */\n' + kernel("k"),
-        ["k(float* x)"],
-    ),
-    "python's keywords": ("__global__ void k(float* in, int lambda) {}", ["k(float* in_, int lambda_)"]),
-    "function pointers": (
-        (
-            "__device__ float f(float x) { return x; }\n"
-            "template <float (*F)(float)> __global__ void k(float* x) { *x = F(*x); }\n"
-            "template __global__ void k<f>(float*);"
-        ),
-        ["k<&(f(float))>(float* x)"],
-    ),
-    "parameter packs": (
-        "template <class... T> __global__ void k(int n, T... t) {}\ntemplate __global__ void k(int, float, double*);",
-        ["k<float, double*>(int n, float t0, double* t1)"],
-    ),
-    "macro C": (MACRO_C, ["made(float* arg0)"]),
-    "macro C++": (MACRO_CXX, ["made_kernel(float* arg0)"]),
-    "CRLF": ("// größer\r\n__global__ void k(\r\n    float* x)\r\n{\r\n}\r\n", ["k(float* x)"]),
+    "unusual kernels": (UNUSUAL, SIGNATURES),
+    "macro C": (MACRO_C, "made(float* arg0)"),
+    "macro C++": (MACRO_CXX, "made_kernel(float* arg0)"),
+    "CRLF": ("// größer\r\n__global__ void k(\r\n    float* x)\r\n{\r\n}\r\n", "k(float* x)"),
     "nvcc's includes": (
         "".join(f"#include <{name}>\n" for name in NVCC_INCLUDES)
         + 'extern "C" __global__ void k(float* x, uint8_t n) { assert(n); printf("%f", sqrtf(*x)); }',
-        ["k(float* x, unsigned char n)"],
+        "k(float* x, unsigned char n)",
     ),
 }
 
 
 @pytest.mark.parametrize("case", ZOO)
 def test_unusual_sources_have_typed_kernels(case):
-    text, kernels = ZOO[case]
-    compiled = compile_text(text).kernels
-    assert [str(typed) for typed in compiled] == kernels
+    text, signatures = ZOO[case]
+    assert sorted(map(str, compile_text(text).kernels)) == sorted(signatures.split("\n"))
 
 
 def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
@@ -287,10 +235,8 @@ def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
 
 
 def test_kernels_that_share_a_name_are_exported_qualified():
-    text = "namespace a { __global__ void k(float* x) {} } namespace b { __global__ void k(int* x) {} }" + kernel(
-        "other"
-    )
-    assert list(load(text)) == ["a__k", "b__k", "other"]
+    text = "namespace a { __global__ void k(float* x) {} } namespace b { __global__ void k(int* x) {} }"
+    assert list(load(text + kernel("other"))) == ["a__k", "b__k", "other"]
     assert list(load(text, functions={"mine": Launch(kernel="b::k")})) == ["mine"]
 
 
@@ -321,9 +267,8 @@ def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():
 
 def test_architectures_with_different_parameters_are_refused():
     text = "#if __CUDA_ARCH__ >= 900\n#define T float\n#else\n#define T int\n#endif\n"
-    with pytest.raises(
-        jitload.errors.LaunchSpecError, match="the kernels of sm_80 and sm_90a take different parameters"
-    ):
+    words = "the kernels of sm_80 and sm_90a take different parameters"
+    with pytest.raises(jitload.errors.LaunchSpecError, match=words):
         build(text + 'extern "C" __global__ void k(T* x) {}', arch=("sm_80", "sm_90a"))
 
 
@@ -340,13 +285,6 @@ def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwi
     words = "kernel '{}' exists for {}, but not for {}\n".format(*absent)
     with pytest.raises(jitload.errors.LaunchSpecError, match=words):
         build(text, arch=("sm_80", "sm_90a"))
-
-
-def test_a_signature_that_disagrees_with_the_cubin_is_refused():
-    with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
-        build(kernel("k"), functions={"k": Launch(signature="float* x, int n")})
-    module = load(kernel("k"), functions={"k": Launch(signature="const float* y")})
-    assert repr(module.k) == "<jitload function k(float* y)>"
 
 
 AGREED = "struct P { int a; }; enum E { A }; typedef float real;\n" + 'extern "C" __global__ void k('
@@ -367,12 +305,9 @@ DISAGREEING = (
 
 @pytest.mark.parametrize("arch", [ARCH, "cpu"])
 def test_a_signature_beside_a_source_agrees_with_the_compiler(arch):
-    functions = {f"f{n}": Launch(kernel="k", signature=text) for n, text in enumerate(AGREEING[:1])}
-    assert repr(load(AGREED, arch=arch, functions=functions).f0).startswith(
-        "<jitload function f0(const float* x, long n"
-    )
-    texts = DISAGREEING if arch != "cpu" else DISAGREEING[:1]
-    for text in (*texts, "int a b c"):
+    module = load(AGREED, arch=arch, functions={"f": Launch(kernel="k", signature=AGREEING[0])})
+    assert repr(module.f).startswith("<jitload function f(const float* x, long n")
+    for text in (*(DISAGREEING if arch != "cpu" else DISAGREEING[:1]), "int a b c"):
         with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
             build(AGREED, arch=arch, functions={"k": Launch(signature=text)})
 
@@ -391,9 +326,8 @@ def test_a_signature_of_a_cubin_agrees_with_its_symbols():
 
 
 def test_a_function_knows_its_kernel_for_each_architecture():
-    text = (
-        kernel("plain")
-        + """
+    text = """
+    extern "C" __global__ void plain(float* x) {}
     extern "C" __global__ void k(float* x) {
     #if __CUDA_ARCH__ >= 900
         __shared__ float staged[64];
@@ -402,7 +336,6 @@ def test_a_function_knows_its_kernel_for_each_architecture():
         x[1] = staged[threadIdx.x % 63];
     #endif
     }"""
-    )
     cubins = {arch: jitload.compile_cubin(text, arch=arch) for arch in ("sm_80", "sm_90a")}
     module = load(text, arch=("sm_80", "sm_90a"))
     for function in (module.k, module.k[1, 1]):

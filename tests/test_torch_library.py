@@ -95,23 +95,10 @@ py::tuple called(py::object function, torch::Tensor x) {
   return py::make_tuple(function(x), value.attr("doubled"), py::list(value), value[0]);
 }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("called", &called);
   m.def("replaced", [](torch::Tensor x, torch::Tensor data) { x.set_data(data); return x * 2; });
-  m.def("upper", &upper);
-  m.def("sizes", &sizes);
-  m.def("together", &together);
-  m.def("same", &same);
-  m.def("appended", &appended);
-  m.def("cast", &cast);
-  m.def("scalar", &scalar);
-  m.def("printed", &printed);
-  m.def("caught", &caught);
-  m.def("total", &total);
-  m.def("address", &address);
-  m.def("text", &text);
-  m.def("shown", &shown);
-  m.def("facts", &facts);
-  m.def("with_value", &with_value);
+#define BIND(name) m.def(#name, &name);
+  BIND(called) BIND(upper) BIND(sizes) BIND(together) BIND(same) BIND(appended) BIND(cast) BIND(scalar) BIND(printed) BIND(caught)
+  BIND(total) BIND(address) BIND(text) BIND(shown) BIND(facts) BIND(with_value)
   m.def("checked", &checked, py::arg("x").none(false));
   m.def("exactly", [](uint8_t x) { return x; }, py::arg("x").noconvert());
   m.def("exactly", [](std::vector<int64_t> x) { return x; }, py::arg("x").noconvert());
@@ -194,6 +181,9 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
     assert same is x
     values = {1: 2}
     assert objects.same(values) is values
+    items = [1]
+    assert objects.appended(items) is items
+    assert (items, objects.appended((1,))) == ([1, 3], [1, 3])
     assert [objects.total(values) for values in ([1, 2], (3,), {4, 5}, frozenset((6,)))] == [3, 3, 9, 6]
     assert objects.address(x) == x.data_ptr()
     assert objects.text(x) == "n=6 Float"
@@ -204,12 +194,6 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
     for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1]), *not_exact):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             refused()
-
-
-def test_a_list_that_is_made_of_a_list_is_the_same(objects: ModuleType):
-    values = [1]
-    assert objects.appended(values) is values
-    assert (values, objects.appended((1,))) == ([1, 3], [1, 3])
 
 
 class Doubling(torch.Tensor):
@@ -273,6 +257,9 @@ def test_a_scalar_keeps_the_kind_of_its_number(objects: ModuleType, value: compl
 
 
 def test_none_null_and_pointers_convert_to_nothing_else(objects: ModuleType):
+    assert objects.cast(True) == 1
+    with pytest.raises(RuntimeError, match=r"^Unable to cast Python instance of type <class 'list'> to int$"):
+        objects.cast([1])
     assert [objects.of_none(None), objects.of_none(3)] == ["None", "int"]
     assert objects.overload("text") == "std::string"  # no Scalar, although pointers convert to bool
     assert objects.is_null()
@@ -280,26 +267,12 @@ def test_none_null_and_pointers_convert_to_nothing_else(objects: ModuleType):
         objects.missing()
 
 
-def test_an_object_that_cannot_be_cast_is_named(objects: ModuleType):
-    assert objects.cast(True) == 1
-    with pytest.raises(RuntimeError, match=r"^Unable to cast Python instance of type <class 'list'> to int$"):
-        objects.cast([1])
-
-
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (
-            "float g(float a) { return a; }\nfloat f(torch::Tensor x) { return g(x); }",
-            [],
-            r"2: cannot convert ‘torch::Tensor’ .* to ‘float’",
-        ),
+        ("float f(torch::Tensor x) {\n  return x;\n}", [], r"2: cannot convert ‘torch::Tensor’ .* to ‘\w+’"),
         ("bool f(torch::Tensor x) { return !x; }", [], "no match for ‘operator!’"),
-        (
-            "torch::Tensor f(torch::Tensor x) { return x; }",
-            ["-std=c++14"],
-            r"C\+\+17 or later compatible compiler is required",
-        ),
+        ("torch::Tensor f(torch::Tensor x) { return x; }", ["-std=c++14"], r"C\+\+17 or later compatible compiler"),
     ],
 )
 def test_an_error_of_the_author_is_no_missing_name(text: str, options: list[str], message: str):

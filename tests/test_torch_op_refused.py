@@ -29,7 +29,6 @@ def _fresh_dynamo():
         ("add_one", {"out": {"z": "like x"}}, "there is no tensor 'z'"),
         ("add_one", {"out": {"x": "like y"}}, r"out: 'x' \(const float\*\) is const, so it is an input"),
         ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is also in out"),
-        ("add_one", {"out": {"y": "as x"}}, r"out\['y'\]: this is not a rule for an output"),
         ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; the tensors are x"),
         (
             "add_one",
@@ -40,7 +39,6 @@ def _fresh_dynamo():
         ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
         ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with a dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
-        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so the rule must test it"),
     ],
 )
 def test_wrong_rules_are_refused(mod, name, options, message):
@@ -61,18 +59,11 @@ def test_names_that_torch_cannot_read_are_refused(mod, name):
         jitload.torch_op(name, mod.add_one, out={"y": "like x"})
 
 
-@pytest.mark.parametrize("function", [None, 3, "add_one"])
+@pytest.mark.parametrize("function", [None, 3, "add_one", "module"])
 def test_functions_can_be_called(mod, function):
-    for value in (function, mod):
-        with pytest.raises(jitload.errors.LaunchSpecError, match="the operator needs a function, got"):
-            jitload.torch_op("wrong::f", value, schema="(Tensor(a!) x) -> ()")
-
-
-@pytest.mark.parametrize("rule", ["like x", "[x.shape[0]]"])
-def test_tensors_are_not_none(mod, rule):
-    operator = jitload.torch_op("shapes::none", mod.add_one, out={"y": rule})
-    with pytest.raises(TypeError, match=r"shapes::none\(\): argument 'x' must be a tensor, got None"):
-        operator(None)
+    value = mod if function == "module" else function
+    with pytest.raises(jitload.errors.LaunchSpecError, match="the operator needs a function, got"):
+        jitload.torch_op("wrong::f", value, schema="(Tensor(a!) x) -> ()")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +125,8 @@ def test_a_kernel_without_a_launch_is_refused():
         arch="cpu",
     )
     for schema in (None, "(Tensor(a!) x) -> ()"):
-        with pytest.raises(
-            jitload.errors.LaunchSpecError, match=r"(?s)has no grid and block, .*mod\.free\[grid, block\]"
-        ):
+        no_grid = r"(?s)has no grid and block, .*mod\.free\[grid, block\]"
+        with pytest.raises(jitload.errors.LaunchSpecError, match=no_grid):
             jitload.torch_op("launches::f", mod.free, schema=schema)
         with pytest.raises(jitload.errors.LaunchSpecError, match="'gridless': it has no grid, and calls"):
             jitload.torch_op("launches::f", mod.gridless[None, 1], schema=schema)
@@ -158,18 +148,13 @@ def test_a_schema_describes_any_function(mod):
     y = torch.empty_like(X)
     written(X, y)
     assert y.equal(2 * X)
-    allocated = jitload.torch_op(
-        "schemas::allocated",
-        double_into,
-        schema="(Tensor x, Tensor(a!) y, SymInt n=3) -> ()",
-        out={"y": "x.dtype[3, 4]"},
-    )
+    schema = "(Tensor x, Tensor(a!) y, SymInt n=3) -> ()"
+    allocated = jitload.torch_op("schemas::allocated", double_into, schema=schema, out={"y": "x.dtype[3, 4]"})
     assert str(allocated._schema) == "schemas::allocated(Tensor x, SymInt n=3) -> Tensor"
     assert compiled(lambda x: allocated(x) + 1)(X).equal(2 * X + 1)
-    returned = jitload.torch_op(
-        "schemas::returned", torch.aminmax, schema="(Tensor x) -> (Tensor low, Tensor high)",
-        out={"low": "x.dtype[]", "high": "x.dtype[]"},
-    )  # fmt: skip
+    rules = {"low": "x.dtype[]", "high": "x.dtype[]"}
+    schema = "(Tensor x) -> (Tensor low, Tensor high)"
+    returned = jitload.torch_op("schemas::returned", torch.aminmax, schema=schema, out=rules)
     assert [value.item() for value in compiled(lambda x: returned(x))(X)] == [0, 2.75]
     torch.library.opcheck(returned, (X,))
 
@@ -183,9 +168,8 @@ def test_lists_of_tensors_are_tensors():
     assert join([X.to("meta"), X.to("meta")]).is_meta
     with pytest.raises(RuntimeError, match="schemas::join has no gradient"):
         join([X, X.clone().requires_grad_()]).sum().backward()
-    first = jitload.torch_op(
-        "schemas::first", lambda parts: parts[0], schema="(Tensor[] parts) -> (Tensor y)", out={"y": "float32[3, 4]"}
-    )
+    schema = "(Tensor[] parts) -> (Tensor y)"
+    first = jitload.torch_op("schemas::first", lambda parts: parts[0], schema=schema, out={"y": "float32[3, 4]"})
     with pytest.raises(RuntimeError, match="must not return one of its arguments"):
         first([X])
 
@@ -222,6 +206,7 @@ def test_a_declared_device_chooses_that_of_results():
 @pytest.mark.parametrize(
     ("schema", "options", "message"),
     [
+        (None, {}, "Pass them: schema="),
         ("Tensor x -> Tensor", {}, "schema: it is malformed"),
         ("(Unknown x) -> ()", {}, "it is malformed: unknown type specifier"),
         ("(int n=3, Tensor(a!) x) -> ()", {}, "malformed: Non-default positional argument follows default argument"),
@@ -253,11 +238,6 @@ def test_results_are_those_of_the_schema(function, message):
         operator(X)
 
 
-def test_functions_without_types_need_a_schema():
-    with pytest.raises(jitload.errors.LaunchSpecError, match="Pass them: schema="):
-        jitload.torch_op("wrong::f", print)
-
-
 # ---- jitload within compiled functions ----------------------------------------------------------------------------
 
 
@@ -269,11 +249,8 @@ def compiled_call_raises(advice):
 
 def test_calls_without_an_operator_say_what_to_do(mod):
     y = torch.empty_like(X)
-    for program in (
-        lambda x: mod.add_one(x, y),
-        lambda x: mod.add_one[1, 128](x, y),
-        lambda x: mod.add_one.call(x, y=y),
-    ):
+    calls = (lambda x: mod.add_one(x, y), lambda x: mod.add_one[1, 128](x, y), lambda x: mod.add_one.call(x, y=y))
+    for program in calls:
         with compiled_call_raises(r'jitload.torch_op\("my::f", f\)'):
             compiled(program)(X)
         torch.compile(program, backend="aot_eager")(X)

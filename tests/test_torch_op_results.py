@@ -28,12 +28,8 @@ def test_results_of_functions_may_be_none():
     def run(x, add):
         return None if add is None else x + add
 
-    maybe = jitload.torch_op(
-        "results::maybe",
-        run,
-        schema="(Tensor x, float? add) -> (Tensor? y)",
-        out={"y": "None if add is None else like x"},
-    )
+    rules = {"y": "None if add is None else like x"}
+    maybe = jitload.torch_op("results::maybe", run, schema="(Tensor x, float? add) -> (Tensor? y)", out=rules)
     check(maybe, run, (X, None), (X, 2.0))
     several = jitload.torch_op(
         "results::several",
@@ -65,11 +61,8 @@ def test_kernels_get_null_for_results_that_are_none():
         },
         arch="cpu",
     )
-    top = jitload.torch_op(
-        "results::top",
-        mod.top,
-        out={"best": "[*x.shape[:-1]]", "index": "[*best.shape] if with_index else None"},
-    )
+    rules = {"best": "[*x.shape[:-1]]", "index": "[*best.shape] if with_index else None"}
+    top = jitload.torch_op("results::top", mod.top, out=rules)
     assert str(top._schema) == "results::top(Tensor x, bool with_index) -> (Tensor, Tensor?)"
 
     def expected(x, with_index):
@@ -120,9 +113,8 @@ def test_what_is_none_in_a_call_is_named(device):
         schema="(Tensor x, Tensor? mask, Tensor(a!) y) -> ()",
         out={"y": "like mask if mask is None else like x"},
     )
-    with pytest.raises(
-        ValueError, match=r"results::wrong\(\): out\['y'\] = 'like mask if .*: the rule uses .* None; .*, mask is None$"
-    ):
+    words = r"results::wrong\(\): out\['y'\] = 'like mask if .*: the rule uses .* None; .*, mask is None$"
+    with pytest.raises(ValueError, match=words):
         operator(X.to(device), None)
     with pytest.raises(TypeError, match="argument 'x' must be a tensor, got None"):
         operator(None, X.to(device))
@@ -221,26 +213,21 @@ def test_inputs_that_overlap_a_written_argument_are_copied():
 
 
 def test_rules_take_dtypes_and_extents_from_arguments():
-    fill = jitload.torch_op(
-        "twenty::fill",
-        lambda x, size, dtype, y, z: (y.fill_(2), z.fill_(3)),
-        schema="(Tensor x, SymInt[] size, ScalarType dtype, Tensor(a!) y, Tensor(b!) z) -> ()",
-        out={"y": "dtype[x.shape[-1], *size]", "z": "dtype like x"},
-    )
-    for size, dtype in (([], torch.float64), ([3, 2], torch.int32)):
-        args = (X, size, dtype)
-        expected = (torch.full((4, *size), 2, dtype=dtype), torch.full_like(X, 3, dtype=dtype))
-        for call in (fill, compiled(lambda *args: fill(*args))):
-            torch.testing.assert_close(call(*args), expected)
-        assert set(torch.library.opcheck(fill, args).values()) == {"SUCCESS"}
+    def run(x, size, dtype, y, z):
+        y.fill_(2), z.fill_(3)
+
+    schema = "(Tensor x, SymInt[] size, ScalarType dtype, Tensor(a!) y, Tensor(b!) z) -> ()"
+    rules = {"y": "dtype[x.shape[-1], *size]", "z": "dtype like x"}
+    fill = jitload.torch_op("twenty::fill", run, schema=schema, out=rules)
+
+    def expected(x, size, dtype):
+        return torch.full((4, *size), 2, dtype=dtype), torch.full_like(X, 3, dtype=dtype)
+
+    check(fill, expected, (X, [], torch.float64), (X, [3, 2], torch.int32))
+    schema = "(SymInt[] size, ScalarType dtype, Tensor(a!) y) -> ()"
     for rule, message in {"dtype[*dtype]": "is not a list of extents", "size[1]": "no dtype 'size'"}.items():
         with pytest.raises(jitload.errors.LaunchSpecError, match=message):
-            jitload.torch_op(
-                "twenty::fill2",
-                fill.function,
-                schema="(SymInt[] size, ScalarType dtype, Tensor(a!) y) -> ()",
-                out={"y": rule},
-            )
+            jitload.torch_op("twenty::fill2", run, schema=schema, out={"y": rule})
 
 
 def test_operators_have_overloads():
@@ -329,18 +316,14 @@ def test_keyword_only_arguments():
 
 
 def test_keyword_only_arguments_of_kernels():
-    mod = jitload.load_inline(
-        "keywords",
-        cuda_sources="""__global__ void add(const float* x, float* y, int n, float by) { y[threadIdx.x] = x[threadIdx.x] + by + n; }""",
-        functions={"add": jitload.Launch(grid=1, block="x.numel()")},
-        arch="cpu",
-    )
+    source = "__global__ void add(const float* x, float* y, int n, float by) { *y = *x + by + n; }"
+    functions = {"add": jitload.Launch(grid=1, block=1)}
+    mod = jitload.load_inline("keywords", cuda_sources=source, functions=functions, arch="cpu")
     schema = "(Tensor x, Tensor(a!) y, *, SymInt n=1, float by) -> ()"
     add = jitload.torch_op("keywords::add", mod.add, schema=schema, out={"y": "like x"})
-    assert add(X, by=2.5).equal(X + 3.5)
-    filled = jitload.torch_op(
-        "keywords::filled", lambda y, *, n: y.fill_(n), schema="(Tensor(a!) y, *, int n=4) -> ()", out={"y": "int32[n]"}
-    )
+    assert add(torch.ones(1), by=2.5) == 4.5
+    schema = "(Tensor(a!) y, *, int n=4) -> ()"
+    filled = jitload.torch_op("keywords::filled", lambda y, *, n: y.fill_(n), schema=schema, out={"y": "int32[n]"})
     assert str(filled._schema).endswith("filled(*, int n=4, Device? device=None) -> Tensor")
     assert filled().tolist() == [4] * 4
     assert filled(n=2, device="cpu").tolist() == [2, 2]

@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,60 +55,12 @@ torch::Tensor blob(int64_t n) {
 }
 float first(torch::Tensor x) { return x.data_ptr<float>()[0]; }
 std::string facts(torch::Tensor x) { return c10::str(x.sizes(), " ", x.device(), " ", x.dtype()); }
-std::vector<torch::Tensor> operators(torch::Tensor x) { // each kind of argument and of result
-  auto weight = torch::ones({3}, x.options());
-  auto [values, indices] = x.max(1);
-  auto image = x.view({1, 1, 2, 3});
-  return {
-      values,
-      indices,
-      x.split(2, 1)[1],
-      torch::layer_norm(x, {3}, weight),
-      torch::clamp(x, 0.25, std::nullopt),
-      torch::clamp(x, std::nullopt, 0.5),
-      x.slice(0, 1, std::nullopt, 1),
-      torch::full({2}, 3, torch::kInt),
-      torch::full({2}, true),
-      torch::zeros({2, 0}, torch::TensorOptions().dtype(torch::kFloat16).device(x.device())),
-      x.sum({0}, true, torch::kFloat64),
-      x.sum(torch::IntArrayRef{}),
-      torch::upsample_nearest2d(image, torch::IntArrayRef({4, 6}), std::nullopt),
-      torch::cat({x, x}, 1),
-      torch::stack({x, x}),
-      torch::einsum("ij,ij->i", {x, x}),
-      torch::div(x, weight * 0.3, "floor"),
-      torch::div(x, weight * 0.3),
-      x.to(torch::kCPU, torch::kFloat64),
-      torch::empty_like(x).normal_(2, 0),
-      x.t().contiguous(),
-      image.contiguous(torch::MemoryFormat::ChannelsLast),
-      torch::addmm(weight, x, torch::ones({3, 3}), 2, 0.5),
-      torch::argmax(x),
-      torch::argmax(x, 1),
-      torch::nan_to_num(x / 0.0, 0.5, 1.5),
-      x.flip({0}),
-      2 - x,
-      2 / (x + 1),
-      x < 0.5,
-      torch::arange(5, -1, -2),
-      torch::randint(-7, -6, {2}),
-      torch::tensor({x.equal(x), torch::is_nonzero(x.sum()), x.is_same_size(weight)}),
-      torch::zeros({1}, torch::result_type(x, weight)),
-      torch::zeros({1}, torch::promote_types(torch::kInt, torch::kHalf)),
-      torch::ones({1}) * x[1][2].item(),
-      x.cpu(),
-      x.toType(torch::kInt),
-  };
-}
-std::vector<torch::Tensor> symbols(torch::Tensor x, torch::Tensor n) {
-  auto changed = x.clone(), bits = n.clone();
-  changed += x, changed -= x * 2, changed *= x, changed /= x + 1;
-  changed += 1, changed -= 3, changed *= 2, changed /= 4;
-  bits &= n + 1, bits |= n, bits ^= 5, bits |= 8, bits &= 14;
-  changed[0] = 7;
-  changed[1] = x[0];
-  return {changed, bits, x + x, x + 1.5, 1.5 + x, x - x, x - 1.5, 1.5 - x, x * x, x * 2, 2 * x, x / x, x / 2, 2 / x,
-          n % n, n % 2, 2 % n, x < x, x < 1, 1 < x, x <= 1, x > 1, x >= x, x == 1, 1 != x, n & n, n & 1, 1 | n, n ^ 3, -x, ~n};
+std::vector<torch::Tensor> changed(torch::Tensor x, torch::Tensor n) {
+  x += x, x -= x * 2, x *= x, x /= x + 1, x += 1, x -= 3, x *= 2, x /= 4;
+  n &= n + 1, n |= n, n ^= 5, n |= 8, n &= 14;
+  x[0] = 7;
+  x[1] = x[0];
+  return {x, n};
 }
 std::vector<bool> gradients(torch::Tensor x) {
   const auto integers = torch::randint_like(x, 10), zeros = torch::zeros_like(x), random = torch::rand_like(x);
@@ -151,6 +103,46 @@ torch::Tensor fail_undefined_with_number(int64_t number) {
   return number == 0 ? x + 1 : number == 1 ? 2 - x : number == 2 ? x *= 2 : number == 3 ? x.clamp(0) : at::full_like(x, 1);
 }
 """
+SYMBOLS = (
+    "x + x | x + 1.5 | 1.5 + x | x - x | x - 1.5 | 1.5 - x | x * x | x * 2 | 2 * x | x / x | x / 2 | 2 / x | n % n | n % 2",
+    "2 % n | x < x | x < 1 | 1 < x | x <= 1 | x > 1 | x >= x | x == 1 | 1 != x | n & n | n & 1 | n ^ 3 | -x | ~n",
+)
+# Each kind of argument and of result, in C++ and in Python.
+OPERATORS = {
+    **{symbol: symbol for line in SYMBOLS for symbol in line.split(" | ")},
+    "1 | n": "1 | n",
+    "std::get<1>(x.max(1))": "x.max(1)[1]",
+    "x.split(2, 1)[1]": "x[:, 2:]",
+    "torch::layer_norm(x, {3}, w)": "torch.nn.functional.layer_norm(x, [3], w)",
+    "torch::clamp(x, 0.25, std::nullopt)": "x.clamp(min=0.25)",
+    "torch::clamp(x, std::nullopt, 0.5)": "x.clamp(max=0.5)",
+    "x.slice(0, 1, std::nullopt, 1)": "x[1:]",
+    "torch::full({2}, 3, torch::kInt)": "torch.full((2,), 3, dtype=torch.int32)",
+    "torch::full({2}, true)": "torch.full((2,), True)",
+    "torch::zeros({2, 0}, torch::TensorOptions().dtype(torch::kFloat16))": "torch.zeros(2, 0, dtype=torch.float16)",
+    "x.sum({0}, true, torch::kFloat64)": "x.sum(0, keepdim=True, dtype=torch.float64)",
+    "x.sum(torch::IntArrayRef{})": "x.sum()",
+    "torch::upsample_nearest2d(x.view({1, 1, 2, 3}), torch::IntArrayRef({4, 6}), std::nullopt)": "x[None, None].repeat_interleave(2, 2).repeat_interleave(2, 3)",
+    "torch::cat({x, x}, 1)": "torch.cat([x, x], 1)",
+    'torch::einsum("ij,ij->i", {x, x})': "torch.einsum('ij,ij->i', x, x)",
+    'torch::div(x, w * 0.3, "floor")': "torch.div(x, w * 0.3, rounding_mode='floor')",
+    "x.to(torch::kCPU, torch::kFloat64)": "x.double()",
+    "torch::empty_like(x).normal_(2, 0)": "torch.full_like(x, 2)",
+    "x.t().contiguous()": "x.t().contiguous()",
+    "x.view({1, 3, 1, 2}).contiguous(torch::MemoryFormat::ChannelsLast)": "x.view(1, 3, 1, 2).contiguous(memory_format=torch.channels_last)",
+    "torch::addmm(w, x, torch::ones({3, 3}), 2, 0.5)": "torch.addmm(w, x, torch.ones(3, 3), beta=2, alpha=0.5)",
+    "torch::argmax(x)": "x.argmax()",
+    "torch::argmax(x, 1)": "x.argmax(1)",
+    "torch::nan_to_num(x / 0.0, 0.5, 1.5)": "torch.full_like(x, 1.5)",
+    "torch::arange(5, -1, -2)": "torch.tensor([5, 3, 1])",
+    "torch::randint(-7, -6, {2})": "torch.tensor([-7, -7])",
+    "torch::tensor({x.equal(x), torch::is_nonzero(x.sum()), x.is_same_size(w)})": "torch.tensor([True, True, False])",
+    "torch::zeros({1}, torch::promote_types(torch::kInt, torch::kHalf))": "torch.zeros(1, dtype=torch.float16)",
+    "torch::ones({1}) * x[1][2].item()": "torch.ones(1) * x[1, 2].item()",
+    "x.toType(torch::kInt)": "x.int()",
+}  # fmt: skip
+PARAMETERS = "torch::Tensor x, torch::Tensor n, torch::Tensor w"
+TEXT += f"std::vector<torch::Tensor> operators({PARAMETERS}) {{ return {{{', '.join(OPERATORS)}}}; }}"
 RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 FUNCTIONS = re.findall(r"^(?:[\w:<>, ]+>|\w[\w:]*) (\w+)\(", TEXT, re.MULTILINE)
 
@@ -200,11 +192,7 @@ CALLS: dict[str, Callable[[ModuleType, Any], Any]] = {
     "arguments that do not fit": lambda m, x: ignore_errors(m.many, [x, None], x),
     "memory of the text": lambda m, _: m.blob(1 << 16) if RELEASE >= (2, 11) else ignore_errors(m.blob, 1 << 16),
 }
-SLOW = {
-    "errors of operators",
-    "caught errors",
-    "arguments that do not fit",
-}  # torch writes a stack trace for each error
+SLOW = {"errors of operators", "caught errors", "arguments that do not fit"}  # torch writes a stack trace for each
 
 
 def test_calls_keep_no_references_and_no_memory(module: ModuleType):
@@ -233,23 +221,15 @@ def resident_kilobytes() -> int:
 
 def test_operators_run_on_other_threads_and_without_the_gil(module: ModuleType):
     assert torch.equal(module.on_thread(torch.ones(3)), torch.full((3,), 2.0))
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            for _ in range(300):
-                assert torch.equal(module.on_thread(torch.ones(2)), torch.full((2,), 2.0))
-                with pytest.raises(RuntimeError, match=r"^no \[2\]$"):
-                    module.fail(torch.ones(2))
-        except BaseException as error:  # noqa: BLE001  the main thread reports it
-            failures.append(error)
+    def work(_: int) -> None:
+        for _ in range(300):
+            assert torch.equal(module.on_thread(torch.ones(2)), torch.full((2,), 2.0))
+            with pytest.raises(RuntimeError, match=r"^no \[2\]$"):
+                module.fail(torch.ones(2))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 def test_subclasses_and_parameters(module: ModuleType):
@@ -287,67 +267,25 @@ def test_tensors_without_memory_have_sizes(module: ModuleType):
     assert module.facts(fake) == "[4, 2] cpu float"
 
 
-def test_each_kind_of_argument_and_of_result(module: ModuleType):
-    x = torch.tensor([[0.1, 0.2, 0.7], [0.9, 0.4, 0.3]])
-    weight, image = torch.ones(3), x.view(1, 1, 2, 3)
-    expected = [
-        *x.max(1),
-        x[:, 2:],
-        torch.nn.functional.layer_norm(x, [3], weight),
-        x.clamp(min=0.25),
-        x.clamp(max=0.5),
-        x[1:],
-        torch.full((2,), 3, dtype=torch.int32),
-        torch.full((2,), True),
-        torch.zeros(2, 0, dtype=torch.float16),
-        x.sum(0, keepdim=True, dtype=torch.float64),
-        x.sum(),
-        torch.nn.functional.interpolate(image, (4, 6)),
-        torch.cat([x, x], 1),
-        torch.stack([x, x]),
-        torch.einsum("ij,ij->i", x, x),
-        torch.div(x, weight * 0.3, rounding_mode="floor"),
-        x / (weight * 0.3),
-        x.to(torch.float64),
-        torch.full_like(x, 2),
-        x.t().contiguous(),
-        image.contiguous(memory_format=torch.channels_last),
-        torch.addmm(weight, x, torch.ones(3, 3), beta=2, alpha=0.5),
-        x.argmax(),
-        x.argmax(1),
-        torch.full_like(x, 1.5),
-        x.flip(0),
-        2 - x,
-        2 / (x + 1),
-        x < 0.5,
-        torch.tensor([5, 3, 1]),
-        torch.tensor([-7, -7]),
-        torch.tensor([True, True, False]),
-        torch.zeros(1),
-        torch.zeros(1, dtype=torch.float16),
-        torch.ones(1) * x[1, 2].item(),
-        x,
-        x.int(),
-    ]
-    results = module.operators(x)
-    assert len(results) == len(expected)
-    for index, (result, value) in enumerate(zip(results, expected, strict=True)):
-        assert (result.dtype, result.shape, result.stride()) == (value.dtype, value.shape, value.stride()), index
-        assert torch.equal(result, value), index
+def test_operators_are_those_of_torch(module: ModuleType):
+    names = {"torch": torch, "x": torch.tensor([[0.5, 0.25, 2.0], [1.0, 0.125, 4.0]]), "w": torch.ones(3)}
+    names["n"] = torch.tensor([[1, 6, 2], [3, 9, 4]])
+    results = module.operators(*(names[name] for name in "xnw"))
+    for (text, expression), result in zip(OPERATORS.items(), results, strict=True):
+        value = eval(expression, names)
+        assert (result.dtype, result.shape, result.stride()) == (value.dtype, value.shape, value.stride()), text
+        assert torch.equal(result, value), text
 
 
-def test_each_symbol(module: ModuleType):
-    x, n = torch.tensor([[0.5, 2.0], [1.0, 4.0]]), torch.tensor([[1, 6], [3, 9]])
-    changed = ((x + x - x * 2) * x / (x + 1) + 1 - 3) * 2 / 4
-    changed[0], changed[1] = 7, x[0]
-    bits = ((n & (n + 1) | n) ^ 5 | 8) & 14
-    comparisons = [x.lt(x), x < 1, x > 1, x <= 1, x > 1, x.ge(x), x == 1, x != 1]
-    sums = [x + x, x + 1.5, x + 1.5, x - x, x - 1.5, 1.5 - x]
-    products = [x * x, x * 2, x * 2, x / x, x / 2, 2 / x, n % n, n % 2, 2 % n]
-    expected = [changed, bits, *sums, *products, *comparisons, n & n, n & 1, n | 1, n ^ 3, -x, ~n]
-    for index, (result, value) in enumerate(zip(module.symbols(x, n), expected, strict=True)):
-        assert result.dtype == value.dtype, index
-        assert torch.equal(result, value), index
+def test_assignments_change_a_tensor(module: ModuleType):
+    x, n = torch.tensor([[0.5, 2.0], [1.0, 4.0], [3.0, 0.5]]), torch.tensor([[1, 6], [3, 9]])
+    changed = ((x + x - (x + x) * 2) ** 2 / ((x + x - (x + x) * 2) ** 2 + 1) + 1 - 3) * 2 / 4
+    changed[:2] = 7
+    bits = ((n & (n + 1)) ^ 5 | 8) & 14
+    results = module.changed(x, n)
+    assert torch.equal(results[0], changed)
+    assert torch.equal(results[1], bits)
+    assert results[0] is x
 
 
 @pytest.mark.skipif(RELEASE < (2, 11), reason="suggest_memory_format of torch 2.10's Python differs from its C++")
@@ -355,14 +293,21 @@ def test_memory_formats_are_those_of_torch(module: ModuleType):
     from torch._prims_common import suggest_memory_format
 
     suggested = [torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d]
-    images = [(2, 3, 4, 5), (2, 1, 4, 5), (3, 1, 1, 1), (1, 3, 1, 4), (2, 0, 4, 5)]
-    tensors = [torch.zeros(shape) for shape in ((4, 3), *images, (2, 3, 4, 5, 6), (1, 1, 2, 1, 3))]
+    shapes = [
+        (4, 3),
+        (2, 3, 4, 5),
+        (2, 1, 4, 5),
+        (3, 1, 1, 1),
+        (1, 3, 1, 4),
+        (2, 0, 4, 5),
+        (2, 3, 4, 5, 6),
+        (1, 1, 2, 1, 3),
+    ]
+    tensors = [torch.zeros(shape) for shape in shapes]
     images = [x for x in tensors if x.ndim == 4]
     tensors += [x.to(memory_format=torch.channels_last) for x in images]
     tensors += [x.to(memory_format=torch.channels_last_3d) for x in tensors if x.ndim == 5]
-    tensors += (
-        [x[..., ::2] for x in tensors] + [x.transpose(1, -1) for x in tensors] + [x[:1].expand_as(x) for x in tensors]
-    )
+    tensors += [y for x in tensors for y in (x[..., ::2], x.transpose(1, -1), x[:1].expand_as(x))]
     tensors += [x[:, :1].expand_as(x) for x in images if x.shape[1]]
     for x in tensors:
         formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)

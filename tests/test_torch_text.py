@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -59,9 +58,8 @@ TYPES = (
 
 @pytest.fixture(scope="module")
 def cases() -> ModuleType:
-    return cpp_extension.load_inline(
-        "cases", ["#include <ATen/Parallel.h>", *(case.text for case in CASES)], functions=[case.name for case in CASES]
-    )
+    texts, names = [case.text for case in CASES], [case.name for case in CASES]
+    return cpp_extension.load_inline("cases", texts, functions=names)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -91,17 +89,14 @@ def test_an_argument_is_returned_as_the_same_object_and_changed_in_place(cases: 
     assert x[0, 0] == (((1 + 1.5) * (1 + 1.5) + 1) ** 2 - 0.5) / 2
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int64, torch.float64, torch.bfloat16])
-def test_dispatch_instantiates_each_dtype(cases: ModuleType, dtype: torch.dtype):
-    x = torch.arange(12).to(dtype)
-    check_equal(cases.dispatched(x), x * x + 1)
-
-
-def test_half_types_round_as_torch_rounds(cases: ModuleType):
+def test_dispatch_instantiates_each_dtype(cases: ModuleType):
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int64, torch.float64):
+        x = torch.arange(12).to(dtype)
+        check_equal(cases.dispatched(x), x * x + 1)
     for dtype in (torch.float16, torch.bfloat16):
-        bits = torch.arange(0, 2**16, dtype=torch.int32).to(torch.uint16).view(dtype)
+        bits = torch.arange(2**16, dtype=torch.int32).to(torch.uint16).view(dtype)
         x = bits[torch.isfinite(bits)]
-        check_equal(cases.dispatched(x), (x * x + 1))
+        check_equal(cases.dispatched(x), x * x + 1)
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------
@@ -134,8 +129,7 @@ def bound() -> ModuleType:
         ((torch.ones(2, 3), 4, 11), RuntimeError, "expected scalar type Float but found UNKNOWN_SCALAR"),
         ((torch.ones(2, 3), 4, 12), RuntimeError,
          "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"),
-        ((torch.ones(2, 3), 4, 14), NotImplementedError,
-         "Strided"),
+        ((torch.ones(2, 3), 4, 14), NotImplementedError, "Strided"),
         ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ CPUFloatType{2} ]"),
     ],
 )  # fmt: skip
@@ -148,10 +142,8 @@ def test_errors_have_the_type_and_the_text_of_torch(checks: ModuleType, argument
 def test_a_warning_is_pythons(checks: ModuleType):
     with pytest.warns(UserWarning, match=r"warned 4 \(Triggered internally at checks.cpp:11.\)"):
         checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="warned 4"):
-            checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
+    with pytest.raises(UserWarning, match="warned 4"):  # pytest makes warnings errors
+        checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
 
 
 def test_standard_exceptions_are_translated_as_pybind11_does(bound: ModuleType):
@@ -174,25 +166,17 @@ def test_arguments_that_do_not_fit_list_the_signatures(checks: ModuleType, bound
         bound.f(torch.tensor(1.0), z=[3])
 
 
-@pytest.mark.parametrize("n", [4.5, "4", None, 2**63, [4]])
-def test_an_integer_parameter_refuses_what_pybind11_refuses(checks: ModuleType, n: object):
-    with pytest.raises(TypeError, match="incompatible function arguments"):
-        checks.f(torch.ones(2, 3), n, 0.0, False, "s", None, [1])
-
-
-@pytest.mark.parametrize("arguments", [(torch.tensor(4), torch.tensor(0.0), None, b"s"), (4, 0, 1, "s")])
-def test_numbers_are_converted_as_pybind11_converts_them(checks: ModuleType, arguments: tuple[Any, ...]):
+def test_parameters_take_and_refuse_what_those_of_pybind11_do(checks: ModuleType):
     x = torch.ones(2, 3)
-    assert checks.f(x, *arguments, x, (1, 2)) is x
-    assert checks.f(x, *arguments, None, range(2)) is x
-
-
-def test_a_tensor_parameter_takes_tensors_alone(checks: ModuleType):
-    for x in (None, [[1.0]], torch.ones(2, 3).numpy()):
-        with pytest.raises(TypeError, match="incompatible function arguments"):
-            checks.f(x, 4, 0.0, False, "s", None, [1])
-    parameter = torch.nn.Parameter(torch.ones(2, 3))
+    for numbers in ((torch.tensor(4), torch.tensor(0.0), None, b"s"), (4, 0, 1, "s")):
+        assert checks.f(x, *numbers, x, (1, 2)) is x
+        assert checks.f(x, *numbers, None, range(2)) is x
+    parameter = torch.nn.Parameter(x)
     assert checks.f(parameter, 4, 0.0, False, "s", parameter, []) is parameter
+    refused = [(x, n) for n in (4.5, "4", None, 2**63, [4])] + [(y, 4) for y in (None, [[1.0]], x.numpy())]
+    for arguments in refused:
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            checks.f(*arguments, 0.0, False, "s", None, [1])
 
 
 def test_keywords_defaults_overloads_docs_and_attributes(bound: ModuleType):
@@ -216,30 +200,25 @@ def test_load_inline_and_load_of_jitload_take_the_texts_too(tmp_path: Path):
     assert torch.equal(module.twice(torch.ones(2)), torch.full((2,), 2.0))
     assert "twice" in module
     assert list(module) == ["twice"]
-    (tmp_path / "factor.h").write_text(
-        "#pragma once\ninline at::Tensor scale(at::Tensor x) { return x.mul(FACTOR); }\n"
-    )
+    (tmp_path / "factor.h").write_text("inline at::Tensor scale(at::Tensor x) { return x.mul(FACTOR); }\n")
     binding = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }'
     (tmp_path / "scale.cpp").write_text(f'#include <torch/extension.h>\n#include "factor.h"\n{binding}\n')
     loaded = cpp_extension.load("scale", [str(tmp_path / "scale.cpp")], extra_cflags=["-DFACTOR=3"])
     assert torch.equal(loaded.scale(torch.ones(2)), torch.full((2,), 3.0))
-    assert torch.equal(jitload.load("scale", sources=tmp_path / "scale.cpp", extra_cflags=["-DFACTOR=4"]).scale(torch.ones(2)),
-                       torch.full((2,), 4.0))  # fmt: skip
+    loaded = jitload.load("scale", sources=tmp_path / "scale.cpp", extra_cflags=["-DFACTOR=4"])
+    assert torch.equal(loaded.scale(torch.ones(2)), torch.full((2,), 4.0))
 
 
-def test_names_that_are_no_identifiers_and_arguments_without_meaning_are_accepted():
-    text = "torch::Tensor once(torch::Tensor x) { return x; }"
+def test_names_that_are_no_identifiers_namespaces_and_arguments_without_meaning_are_accepted():
+    text = "using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }"
     module = cpp_extension.load_inline(
-        "1x a-b/naïve", [text], "", functions={"once": "doc"}, extra_cflags=[""], extra_ldflags=[""],
+        "1x a-b/naïve", [text], "", functions={"f": "doc"}, extra_cflags=[""], extra_ldflags=[""],
         build_directory="/tmp/x", use_pch=True, with_cuda=True, verbose=False,
     )  # fmt: skip
-    assert module.once.__doc__ == "once(arg0: torch.Tensor) -> torch.Tensor\n\ndoc\n"
-
-
-def test_a_text_may_use_all_namespaces_and_name_its_module_otherwise():
-    text = "using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }"
-    module = cpp_extension.load_inline("odd", f'{text}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}')
     assert module.f(3) == 3
+    assert module.f.__doc__.endswith(") -> int\n\ndoc\n")
+    bound = cpp_extension.load_inline("odd", f'{text}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}')
+    assert bound.f(1) == 2
 
 
 @pytest.mark.parametrize(
@@ -374,17 +353,11 @@ def test_a_program_runs_unchanged(tmp_path: Path):
 
 def test_threads_call_functions_that_release_the_gil():
     text = """
-    torch::Tensor work(torch::Tensor x) {
-      torch::Tensor sum = torch::zeros_like(x);
-      for (int i = 0; i < 50; ++i) sum += x * i;
-      return sum;
-    }
-    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("work", &work, py::call_guard<py::gil_scoped_release>()); }
-    """
+    torch::Tensor work(torch::Tensor x) { return x.cumsum(0).mul_(2); }
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("work", &work, py::call_guard<py::gil_scoped_release>()); }"""
     work, x = cpp_extension.load_inline("work", text).work, torch.ones(3)
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(work, [x] * 64))
-    assert all(torch.equal(result, x * sum(range(50))) for result in results)
+        assert all(result.tolist() == [2, 4, 6] for result in pool.map(work, [x] * 300))
 
 
 def test_an_environment_variable_installs_the_functions(tmp_path: Path):
