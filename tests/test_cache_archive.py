@@ -38,24 +38,16 @@ def test_packed_entries_are_found_where_they_are_unpacked(cache, tmp_path, monke
     assert {path.stat().st_mode & 0o777 for path in unpacked.rglob("*") if path.is_dir()} == {0o700}
 
 
-def test_an_empty_cache_is_not_packed(cache, tmp_path):
+def test_what_cannot_be_packed_leaves_no_file(cache, tmp_path):
     with pytest.raises(CacheError, match="has no entry to pack"):
-        pack(cache, tmp_path / "none.tar.gz")
-    assert not (tmp_path / "none.tar.gz").exists()
-
-
-def test_a_name_without_a_known_suffix_is_refused(cache, tmp_path):
-    build(ADD)
+        pack(cache, tmp_path / "a.tar.gz")
+    path = build(ADD)
     with pytest.raises(CacheError, match=r"must end in \.tar\.gz, or have no suffix"):
-        pack(cache, tmp_path / "cache.zip")
-    assert outside(tmp_path) - {"cache"} == {name for name in outside(tmp_path) if name.startswith("cache/")}
-
-
-def test_a_damaged_entry_is_not_packed(cache, tmp_path):
-    os.truncate(build(ADD), 100)
+        pack(cache, tmp_path / "a.zip")
+    os.truncate(path, 100)
     with pytest.raises(CacheError, match=r"is damaged: m\.so has 100 bytes"):
         pack(cache, tmp_path / "a.tar.gz")
-    assert not list(tmp_path.glob("*.tar.gz")) + list(tmp_path.glob(".jitload-*"))
+    assert os.listdir(tmp_path) == ["cache"]
 
 
 # ---- hostile ---------------------------------------------------------------------------------------------------
@@ -127,7 +119,10 @@ def test_an_archive_cut_short_or_changed_leaves_nothing(cache, tmp_path):
     pack(cache, archive)
     data = archive.read_bytes()
     middle = len(data) // 2
-    for wrong in (b"", data[:100], data[:512], data[:5000], data[:middle], data[:50] + b"\1\2\3" + data[53:]):
+    whole = gzip.decompress(data).rstrip(b"\0")
+    without_end = gzip.compress(whole.ljust(-(-len(whole) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE, b"\0"))
+    cut = [data[:length] for length in (0, 100, 512, 5000, middle)]
+    for wrong in (*cut, data[:50] + b"\1\2\3" + data[53:], without_end):
         archive.write_bytes(wrong)
         with pytest.raises(CacheError, match="Nothing was added to the cache"):
             unpack(tmp_path / "another", archive, max_size=LIMIT)
@@ -182,10 +177,6 @@ def test_a_directory_has_the_digest_of_each_archive(directory, cache, tmp_path):
         pack(cache, directory)
 
 
-def last_archive(directory: Path) -> Path:
-    return max(directory.glob("*.tar.gz"))
-
-
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -193,16 +184,15 @@ def flip(path: Path) -> None:
 
 
 HARM = {
-    "an archive": (lambda directory: flip(last_archive(directory)), "does not have the digest in manifest.json"),
-    "a missing archive": (lambda directory: last_archive(directory).unlink(), "No such file"),
-    "no list": (lambda directory: (directory / "manifest.json").unlink(), "No such file"),
+    "another byte": (flip, "does not have the digest in manifest.json"),
+    "a missing file": (Path.unlink, "No such file"),
 }
 
 
 @pytest.mark.parametrize("name", HARM)
 def test_every_digest_of_a_directory_is_compared(directory, tmp_path, name):
     harm, words = HARM[name]
-    harm(directory)
+    harm(max(directory.glob("*.tar.gz")))
     with pytest.raises(CacheError, match=f"(?s){words}.*Nothing was added to the cache"):
         unpack(tmp_path / "another", directory, max_size=LIMIT)
     assert not list((tmp_path / "another").glob("*-*"))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, load, run_python, work_dirs
+from builds import ADD, build, load, run_python, work_dirs
 from cheap import get, make_key, small_disk
 
 import jitload
@@ -107,23 +107,12 @@ def test_a_read_only_cache_with_the_entry_works(cache, caplog):
     assert caplog.text == ""
 
 
-def test_a_read_only_cache_without_the_entry_builds_in_private_and_says_so(cache, caplog):
-    build(ADD)
-    with read_only(cache):
-        path = build(kernel("other"))
-        assert list(jitload.load_module(path)) == ["other"]
-    assert f"the cache {cache} cannot store an entry: [Errno 30] " in caplog.text
-    assert f" Building in {path.parent.parent.parent}, for this process only" in caplog.text
-    assert not path.is_relative_to(cache)
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    shutil.rmtree(path.parent.parent.parent)
-
-
 def test_a_cache_that_cannot_be_written_is_replaced_once_for_the_process(tmp_path):
     (tmp_path / "file").write_text("")
     code = "import builds; paths = {builds.build(builds.ADD) for _ in range(3)}; print(len(paths), *paths)"
     done = run_python(code, {"JITLOAD_CACHE_DIR": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path)})
     assert (done.stdout[:2], done.stderr.count("cannot store an entry")) == ("1 ", 1), done.stderr
+    assert f" Building in {tmp_path}/jitload-" in done.stderr
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -133,6 +122,7 @@ def test_a_full_disk_is_no_failure_of_a_call(tmp_path, monkeypatch, caplog):
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         path = build(ADD)
         assert not path.is_relative_to(disk)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
         assert list(jitload.load_module(path)) == ["add"]
         assert "cannot store an entry" in caplog.text
         assert not list((disk / "cache").glob("*-*/*"))
@@ -225,16 +215,10 @@ def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
     os.chown(tmp_path, 12345, -1)
-    assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, who is neither this user nor root. "
-        "Set JITLOAD_CACHE_DIR to a directory of your own."
-    )
+    assert f"{tmp_path} belongs to user 12345, who is neither this user nor root. Set JITLOAD" in refusal(tmp_path)
     os.chown(tmp_path, 0, 12345)
     tmp_path.chmod(0o770)
-    assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: group 12345 can write to {tmp_path}. "
-        f"Repair it with: chmod g-w '{tmp_path}', or trust the group with JITLOAD_TRUST_GROUP=1."
-    )
+    assert f"group 12345 can write to {tmp_path}. Repair it with: chmod g-w '{tmp_path}'," in refusal(tmp_path)
     monkeypatch.setenv("JITLOAD_TRUST_GROUP", "1")
     check_cache_dir(tmp_path, read_settings())
 

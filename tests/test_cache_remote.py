@@ -160,35 +160,6 @@ def test_a_machine_without_nvrtc_finds_what_others_built(node, monkeypatch):
         build(TEXT, arch="sm_75")
 
 
-def test_of_many_threads_one_asks(node, monkeypatch):
-    node("one")
-    build(TEXT)
-    node("other")
-    store.asked.clear()
-    store.before = lambda: time.sleep(0.2)
-    threads = [threading.Thread(target=build, args=(TEXT,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(store.asked) == 1
-
-
-def test_nodes_that_see_each_other_late_each_build_their_own(node):
-    node("one")
-    first = build(TEXT)
-    late, store.kept = store.kept, {}  # what was put does not show yet
-    node("two")
-    second = build(TEXT)
-    assert second.read_bytes() == first.read_bytes()
-    assert store.kept.keys() == late.keys()
-    store.kept = late  # the first writer's shows last, and takes the other's place
-    node("three")
-    requests = len(store.asked)
-    assert build(TEXT).read_bytes() == first.read_bytes()
-    assert len(store.asked) == requests + 1
-
-
 def test_precompiled_headers_stay_at_home(node):
     cache = node("one")
     key = CacheKey.of("headers", (("kind", "pch"),))
@@ -266,17 +237,20 @@ def spoil(data: bytes, other: bytes) -> dict[str, bytes | str]:
         "cut": data[:middle],
         "flipped": data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :],
         "of another key": other,
+        "swollen": data,  # the test allows less
     }
 
 
 @pytest.mark.parametrize("content", spoil(b"..", b""))
-def test_garbage_costs_a_warning_and_a_build(node, caplog, content, tmp_path):
+def test_garbage_costs_a_warning_and_a_build(node, caplog, monkeypatch, content, tmp_path):
     node("one")
     path = build(TEXT)
     (name,) = store.kept
     build(kernel("other"))
     (another,) = store.kept.keys() - {name}
     store.kept[name] = spoil(store.kept[name], store.kept[another])[content]
+    if content == "swollen":
+        monkeypatch.setattr(remote, "_MAX_UNPACKED", 1000)
     second_node = node("other")
     before = set(tmp_path.rglob("*"))
     product = build(TEXT)
@@ -286,15 +260,6 @@ def test_garbage_costs_a_warning_and_a_build(node, caplog, content, tmp_path):
     assert all(path.is_relative_to(second_node) for path in set(tmp_path.rglob("*")) - before)
     assert len(list(second_node.glob("m-*"))) == 1
     assert list((second_node / ".work").iterdir()) == []
-
-
-def test_an_archive_that_swells_is_not_used(node, caplog, monkeypatch):
-    node("one")
-    build(TEXT)
-    monkeypatch.setattr(remote, "_MAX_UNPACKED", 1000)
-    second_node = node("other")
-    assert build(TEXT).is_relative_to(second_node)
-    assert "it contains more than 1000 bytes" in caplog.text
 
 
 # ---- down, slow, or not there ----------------------------------------------------------------------------------
@@ -332,30 +297,8 @@ def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
     end.set()
 
 
-def _time_out():
-    raise TimeoutError("the server is busy")
-
-
 def _find_nothing(*_: object) -> None:
     raise errors.ToolchainError("NVRTC was not found")
-
-
-def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeypatch, caplog):
-    node("one")
-    monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    store_name = "memory://store"
-
-    def reason(text: str) -> str:
-        with pytest.raises(errors.CacheError) as caught:
-            build(kernel(text))
-        return str(caught.value)
-
-    assert f", nor in {store_name}, and JITLOAD_MODE=load-only" in reason("a")
-    store.before = _time_out
-    for text in ("b", "c"):  # asked without an answer, then not asked
-        words = reason(text)
-        assert "nor in" not in words
-        assert f"The remote cache {store_name} is not used for a minute: TimeoutError: the server is busy" in words
 
 
 def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
@@ -372,14 +315,6 @@ def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
     done = run_python(code, env={**env, "JITLOAD_CACHE_DIR": str(node("one"))})
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 20
-
-
-def test_a_store_that_does_not_exist_is_a_warning(node, caplog, monkeypatch):
-    use_url(monkeypatch, "nosuchscheme://x/y")
-    cache = node("one")
-    assert build(TEXT).is_relative_to(cache)
-    words = "nosuchscheme://x/y is not used for a minute: ValueError: Protocol not known: nosuchscheme"
-    assert words in caplog.text
 
 
 def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypatch):
