@@ -1,10 +1,12 @@
 """`f.check(…)` runs a call on the CPU, on copies, with checks of addresses and races."""
 
+import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import tvm_ffi
 from support.kernels import CHECKED
 
 import jitload
@@ -83,9 +85,13 @@ def test_wrong_arguments_are_refused_as_in_a_call(mod):
 
 
 def test_memory_behind_addresses_cannot_be_checked(mod):
+    x = torch.zeros(4)
     for function, argument in ((mod.behind, torch.zeros(2, dtype=torch.int64)), (mod.boxed, bytes(16))):
         with pytest.raises(jitload.JitLoadError, match=r"cannot check .* may have addresses"):
-            function[1, 4].check(argument, torch.zeros(4))
+            function[1, 4].check(argument, x)
+    for argument in (x.data_ptr(), ctypes.c_void_p(x.data_ptr()), tvm_ffi.from_dlpack(x)):
+        with pytest.raises(jitload.JitLoadError, match=r"argument 'x' .* Only tensors of torch and arrays of NumPy"):
+            mod.reverse[1, 4].check(argument, x)
 
 
 def test_the_variant_that_the_call_chooses_is_checked():
@@ -154,16 +160,15 @@ def test_a_header_may_be_edited_between_checks_of_a_kernel_beside_one_for_a_gpu(
 def test_what_is_not_a_kernel_cannot_be_checked():
     text = "void f(float* x) { *x = 1; }"
     host = jitload.load_inline("c", cpp_sources=text, functions={"f": jitload.Launch()})
-    with pytest.raises(jitload.JitLoadError, match=r"cannot check f\(\): it is a host function"):
-        host.f.check(torch.ones(1))
-    with pytest.raises(jitload.JitLoadError, match=r"cannot check .relu.: .* Functions of PyTorch extension sources"):
-        jitload.check(torch.relu, torch.ones(1))
+    for function in (host.f, torch.relu):
+        with pytest.raises(jitload.JitLoadError, match=r"cannot check '(f|relu)': .* of PyTorch extension sources"):
+            jitload.check(function, torch.ones(1))
 
 
 def test_a_library_without_its_source_cannot_be_checked(tmp_path):
     path = jitload.build_inline("checked", cuda_sources=SOURCE, arch="sm_90a", output=tmp_path / "checked.so")
     loaded: Any = jitload.load_module(path)
-    with pytest.raises(jitload.JitLoadError, match="its source is not at hand"):
+    with pytest.raises(jitload.JitLoadError, match="has no CUDA source at hand"):
         loaded.reverse.check(torch.ones(64), torch.zeros(64))
 
 

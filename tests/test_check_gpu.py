@@ -13,8 +13,7 @@ from support.kernels import CHECKED
 
 import jitload
 from jitload.checking import checker
-from jitload.checking.child import run_call
-from jitload.checking.sanitizer import Region, describe, make_call
+from jitload.checking.sanitizer import describe, make_call, run_call
 from jitload.errors import ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc
@@ -45,16 +44,30 @@ RACE = """========= COMPUTE-SANITIZER
 =========
 ========= RACECHECK SUMMARY: 4 hazards displayed (4 errors, 0 warnings)
 """
+MANUAL = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at unaligned_kernel()+0x100 in memcheck_demo.cu:34
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Address 0x7f0000200001 is misaligned
+=========     and is inside the nearest allocation at 0x7cc43aa00000 of size 4 bytes
+=========     Saved host backtrace up to driver entry point at kernel launch time
+"""
+MANUAL_RACE = """========= COMPUTE-SANITIZER
+========= Warning: (Warp Level Programming) Potential RAW hazard detected at __shared__ 0x8c in block (0,0,0) :
+=========     Write Thread (35,0,0) at sumKernel(int *, int *)+0x90 in /home/cuda/Racecheck/warp_error.cu:44
+=========     Read Thread (32,0,0) at sumKernel(int *, int *)+0x120 in /home/cuda/Racecheck/warp_error.cu:56
+=========     Current Value : 35
+"""
 NOTHING = {"memcheck": "========= ERROR SUMMARY: 0 errors\n", "racecheck": "========= RACECHECK SUMMARY: 0 hazards\n"}
-REGIONS = (Region("x", 0x7F0000100000, 32), Region("y", 0x7F0000200000, 28))
+REGIONS = [("x", 0x7F0000100000, 32), ("y", 0x7F0000200000, 28)]
+X, Y = (address for _, address, _ in REGIONS)
 # A program that writes the log for the tool, and what the process of the call would have written.
 STUB = """#!{python}
 import os, pickle, sys
 log, directory = sys.argv[sys.argv.index("--log-file") + 1], sys.argv[sys.argv.index("-c") + 2]
-logs, extents, outcome = pickle.load(open({answers!r}, "rb"))
+logs, *outcome = pickle.load(open({answers!r}, "rb"))
 open(log, "w").write(logs[sys.argv[sys.argv.index("--tool") + 1]])
-for name, value in (("extents", extents), ("outcome", outcome)):
-    open(os.path.join(directory, name), "wb").write(pickle.dumps(value))
+open(os.path.join(directory, "outcome"), "wb").write(pickle.dumps(outcome))
 """
 
 
@@ -62,12 +75,16 @@ def access(address: int, space: str = "global", kind: str = "write", problem: st
     return ACCESS.format(address=hex(address), space=space, kind=kind, problem=problem)
 
 
+def without_margin(text: str) -> str:
+    return text.replace("========= ", "")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (access(REGIONS[1].begin + 28), "a write of 4 bytes at byte 28 of 'y', which has 28 bytes, in block (1, 2, 0)"),
-        (access(REGIONS[1].begin - 4, kind="read"), "a read of 4 bytes 4 before the first byte of 'y', in block"),
-        (access(REGIONS[0].begin + 1, problem="misaligned"), "a misaligned write of 4 bytes at byte 1 of 'x', which"),
+        (access(Y + 28), "a write of 4 bytes at byte 28 of 'y', which has 28 bytes, in block (1, 2, 0)"),
+        (access(Y - 4, kind="read"), "a read of 4 bytes 4 before the first byte of 'y', in block"),
+        (access(X + 1, problem="misaligned"), "a misaligned write of 4 bytes at byte 1 of 'x', which"),
         (access(16, kind="atomic"), "an atomic operation of 4 bytes at address 0x10, which is in no tensor, in block"),
         (access(0x1BC20, "shared"), "a write of 4 bytes at address 0x1bc20 of shared memory, in block (1, 2, 0)"),
         (OLDER_ACCESS, "a read of 16 bytes at byte 0 of 'y', which has 28 bytes, in block (44, 0, 0)"),
@@ -79,13 +96,29 @@ def access(address: int, space: str = "global", kind: str = "write", problem: st
     ],
 )
 def test_findings_are_worded_as_on_the_cpu(text, expected):
-    findings = describe(text.replace("========= ", ""), REGIONS)
+    findings = describe(without_margin(text), REGIONS)
     assert findings.startswith(expected)
     if "shift" in text:
         assert findings.endswith(("thread (7, 0, 0), at checked.cu:9", "thread (96, 0, 0), at /src/checked.cu:175"))
     if "hazard detected" in text:
         hazard = "thread (48, 0, 0), at checked.cu:5; the other is a write by thread (15, 0, 0), at checked.cu:4"
         assert findings.endswith(hazard)
+
+
+def test_findings_in_outputs_of_the_manual_of_compute_sanitizer():
+    assert describe(without_margin(MANUAL), REGIONS) == (
+        "a misaligned write of 4 bytes at byte 1 of 'y', which has 28 bytes, in block (0, 0, 0), thread (0, 0, 0), at "
+        "memcheck_demo.cu:34"
+    )
+    without_line = MANUAL.replace(" in memcheck_demo.cu:34", "").replace("misaligned", "out of bounds")
+    assert describe(without_margin(without_line), []) == (
+        "a write of 4 bytes at address 0x7f0000200001, which is in no tensor, in block (0, 0, 0), thread (0, 0, 0)"
+    )
+    assert describe(without_margin(MANUAL_RACE), REGIONS) == (
+        "a race: a read at address 0x8c of shared memory and another access are not ordered, in block (0, 0, 0), "
+        "thread (32, 0, 0), at /home/cuda/Racecheck/warp_error.cu:56; the other is a write by thread (35, 0, 0), at "
+        "/home/cuda/Racecheck/warp_error.cu:44"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +138,7 @@ def sanitizer(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
 
     def answer(outcome: Exception | None = None, **logs: str) -> None:
-        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, [region[1:] for region in REGIONS], outcome)))
+        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, REGIONS, outcome)))
 
     return answer
 
@@ -116,7 +149,7 @@ def test_the_first_finding_of_a_call_is_raised(mod, sanitizer):
     mod.shift[1, 64].check(x, y, 8, on="gpu")
     for logs, message in (
         (
-            {"memcheck": access(REGIONS[1].begin + 32)},
+            {"memcheck": access(Y + 32)},
             r"^shift\(\): a write .* at byte 32 of ('x', .* 32|'y', .* 28) bytes",
         ),
         ({"racecheck": RACE}, r"^shift\(\): a race: .*; the other is a write by thread \(15, 0, 0\), at checked.cu:4$"),
@@ -145,20 +178,20 @@ def test_what_prevents_a_check_is_an_error(mod, sanitizer, monkeypatch):
 def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[Any], Exception | None]:
     """Run a call as the process under compute-sanitizer does, but on the CPU."""
     request = checker._request_of(function)
-    call = make_call(function, request, args)
-    cpu = checker._for_cpu(request)._replace(settings=request.settings._replace(library="later"))
-    torch.save(call._replace(request=cpu), directory / "call")
+    _, *call = make_call(function, request, args)
+    on_cpu = checker._load_on_cpu(request, function)._jitload_library.request
+    torch.save((on_cpu, *call), directory / "call")
     run_call(str(directory), "cpu")
-    extents, outcome = ((directory / name).read_bytes() for name in ("extents", "outcome"))
-    return pickle.loads(extents), pickle.loads(outcome)
+    regions, error = pickle.loads((directory / "outcome").read_bytes())
+    return [span for _, *span in regions], error
 
 
 def test_the_process_of_the_call_gets_its_arguments_and_returns_its_error(mod, tmp_path):
     memory = torch.zeros(100)
-    (x, y, number), error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
-    assert (x[1], y[1], number, error) == (200, 196, None, None)
+    (x, y), error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
+    assert (x[1], y[1], error) == (200, 196, None)
     assert [x[0] % 64, y[0] % 64] == [memory[n:].data_ptr() % 64 for n in (1, 51)]
-    (x, y, _), error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51].numpy(), 50)
+    (x, y), error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51].numpy(), 50)
     assert y[0] - x[0] == 4
     assert "a race" in str(error)
     _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8), torch.zeros(0), 8)

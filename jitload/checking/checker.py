@@ -1,27 +1,32 @@
-"""The function `jitload.check`: runs a call of a kernel with all checks, on copies of its tensors."""
+"""The function `jitload.check`, which runs a call of a kernel with all checks, and `f.extents`, what a launch needs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Literal
 
+from jitload.bounds.extents import Extents, read_extents
 from jitload.checking.copies import copy_arguments
 from jitload.checking.sanitizer import check_on_gpu
 from jitload.cpu.text import without_gpu_headers
 from jitload.errors import CompileError, JitLoadError
+from jitload.inspection.code import check_single_kernel
+from jitload.kernels.bounds import compile_plainly
+from jitload.kernels.compilation import compile_for_gpus
 from jitload.loader.function import TypedFunction, kernel_of
-from jitload.loader.module import Module
 from jitload.loader.variants import explain_call
 from jitload.pipeline import load_request
 from jitload.request.arguments import Instrumentation
 from jitload.request.kind import kernels_alone
-from jitload.request.launch import Launch
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
 from jitload.request.tune import Tune
-from jitload.request.variants import specialize
+from jitload.request.variants import expand, groups, specialize
 from jitload.toolchain.arch import CPU
+from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.tracebacks import ends_at_caller
+
+_ANY_GPU = "sm_90"  # for the extents of kernels that were loaded for the CPU alone
 
 
 @ends_at_caller
@@ -44,70 +49,80 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
     """
     if on not in ("cpu", "gpu"):
         raise ValueError(f"on= must be 'cpu' or 'gpu', got {on!r}")
-    request, name = _request_of(function), function.__name__
-    launch = dict(request.functions or ()).get(name)
-    if launch is not None:
-        request = request._replace(functions=((name, _chosen(function, args, launch)),))
+    if not isinstance(function, TypedFunction) or "returns" in function._jitload_facts:
+        raise JitLoadError(
+            f"cannot check {getattr(function, '__name__', function)!r}: it is not a kernel that jitload has loaded. "
+            "Host functions, such as those of PyTorch extension sources, launch their kernels themselves. Load the "
+            "kernels alone, without the C++, and check them"
+        )
+    request = _request_of_call(function, args)
     if on == "gpu":
         return check_on_gpu(function, request, args)
-    on_cpu: TypedFunction = _load_on_cpu(_for_cpu(request), kernel_of(function._jitload_facts).name)[name]
-    _, *config, _ = function._jitload_config
-    index = on_cpu._jitload_facts["index"]
-    on_cpu._jitload_with((index, *config, None))(*copy_arguments(function, args))
+    on_cpu = _load_on_cpu(request, function)
+    config = (on_cpu._jitload_facts["index"], *function._jitload_config[1:-1], None)
+    on_cpu._jitload_with(config)(*copy_arguments(function, args))
     return None
 
 
-def _request_of(function: Any) -> Request:
-    """Return the request for a function. Raise JitLoadError if its calls cannot be checked."""
-    if not isinstance(function, TypedFunction):
-        raise JitLoadError(
-            f"cannot check {getattr(function, '__name__', function)!r}: it is not a kernel that jitload has loaded. "
-            "Functions of PyTorch extension sources and of other C++ launch their kernels themselves. Load the "
-            "kernels alone, without the C++, and check them"
-        )
-    facts, request = function._jitload_facts, function._jitload_library.request
-    prefix = f"cannot check {function.__name__}()"
-    if "triton" in facts:
-        raise JitLoadError(f"{prefix}: it is a Triton kernel, and only kernels in CUDA C++ run on the CPU")
-    if "returns" in facts:
-        raise JitLoadError(f"{prefix}: it is a host function, which launches kernels itself. Check these kernels")
-    if not isinstance(request, Request) or not request.pieces:
-        raise JitLoadError(
-            f"{prefix}: its source is not at hand, because it was loaded from a library or a cubin. Load it from its "
-            "source, with load_inline() or load()"
-        )
-    return request._replace(tuned=None)
+def extents_of(function: TypedFunction) -> Extents:
+    """Return what a launch touches of each tensor, for the first GPU among the architectures of the function.
+
+    Raises:
+        JitLoadError: The function does not have exactly one kernel, or its CUDA source is not at hand.
+        ToolchainError: There is no NVRTC.
+    """
+    check_single_kernel(function._jitload_facts)
+    request = _request_of(function)
+    arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
+    whole = expand(kernels_alone(request._replace(archs=(arch,))))
+    toolchain = find_cuda_toolchain(request.settings)
+    kernel = kernel_of(function._jitload_facts)
+    for part in groups(whole):
+        for code in compile_for_gpus(part, toolchain):
+            if found := next((other for other in code.cubin.kernels if other.name == kernel.name), None):
+                return read_extents(compile_plainly(part, code, toolchain), found.symbol, kernel.parameters)
+    raise AssertionError(kernel.name)
 
 
-def _for_cpu(request: Request) -> Request:
-    """Return a request for the CPU with checks."""
-    return request._replace(
+def _request_of(function: TypedFunction) -> Request:
+    """Return the request for a function, or raise JitLoadError if it has no CUDA source."""
+    request = function._jitload_library.request
+    if isinstance(request, Request) and request.pieces:
+        return request
+    raise JitLoadError(
+        f"{function.__name__}() has no CUDA source at hand: it was loaded from a library, a cubin or Triton, or it is "
+        "launched by C++. Load it from its source, with load_inline() or load()"
+    )
+
+
+def _request_of_call(function: TypedFunction, args: tuple[Any, ...]) -> Request:
+    """Return the request for a function, with the launch of the variant that a call chooses."""
+    request, name = _request_of(function)._replace(tuned=None), function.__name__
+    launch = dict(request.functions or ()).get(name)
+    if launch is not None and isinstance(launch.tune, Tune):
+        variant = explain_call(function, args)
+        launch = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
+        launch = specialize(launch, name, tuple(variant.values.items()), tuple(variant.dtypes.items()))
+    return request if launch is None else request._replace(functions=((name, launch),))
+
+
+def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
+    """Return the function for the CPU with checks.
+
+    It is loaded without the device code that its kernel does not need, which only a GPU may be able to run.
+    """
+    request = request._replace(
         kind="cpu",
         archs=(CPU,),
         cpu_flags=request.cpu_flags or cpu_options(request.options),
         instrumentation=Instrumentation(("address", "race")),
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
     )
-
-
-def _load_on_cpu(request: Request, kernel: str) -> Module:
-    """Load a request without the device code that `kernel` does not need, which only a GPU may be able to run."""
-    alone = kernels_alone(request, only=kernel)
+    alone = kernels_alone(request, only=kernel_of(function._jitload_facts).name)
     pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
     try:
-        return _load(alone._replace(pieces=pieces))
+        module = load_request(alone._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
     except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
-        return _load(request)
-
-
-def _load(request: Request) -> Module:
-    return load_request(request, None, keep_module_alive=True, verbose=False)
-
-
-def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> Launch:
-    """Return the launch of the variant that a call chooses."""
-    if not isinstance(launch.tune, Tune):
-        return launch
-    chosen = explain_call(function, args)
-    bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-    return specialize(bare, function.__name__, tuple(chosen.values.items()), tuple(chosen.dtypes.items()))
+        module = load_request(request, None, keep_module_alive=True, verbose=False)
+    on_cpu: TypedFunction = module[function.__name__]
+    return on_cpu

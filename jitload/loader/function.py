@@ -102,8 +102,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             import importlib
 
             # It compiles the kernel, so it is above the loader.
-            extents = importlib.import_module("jitload.checking.extents")
-            self._jitload_facts["extents"] = ends_at_caller(extents.extents_of)(self)
+            checker = importlib.import_module("jitload.checking.checker")
+            self._jitload_facts["extents"] = ends_at_caller(checker.extents_of)(self)
         result: Extents = self._jitload_facts["extents"]
         return result
 

@@ -141,11 +141,12 @@ def run_tool(
     *,
     directory: Path | None = None,
     variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = 120,
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool for its output, and return the output and the exit status.
 
     Raises:
-        ToolchainError: The tool cannot be run, or runs longer than 120 seconds.
+        ToolchainError: The tool cannot be run, or runs longer than `timeout_s`.
     """
     import subprocess  # imported here, because a cache hit starts no process
 
@@ -157,7 +158,7 @@ def run_tool(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=120,
+            timeout=timeout_s,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
