@@ -46,8 +46,8 @@ def test_includes_are_followed_in_the_text(tmp_path):
     for name, text in {
         "a.h": '#include <b.h>\n  #  include "sub/c.h"',
         "b.h": '/* #include <no.h> */ // #include "no.h"',
-        "sub/c.h": '#include "d.h"\r\n#include FILE(by_)',
-        "sub/d.h": '#include "../a.h"\n#define FILE(name) QUOTE(name##macro.h)\n#define QUOTE(x) #x',
+        "sub/c.h": '#include "d.h"\r\n#include FILE',
+        "sub/d.h": '#include "../a.h"\n#define FILE "by_macro.h"',
         "by_macro.h": "",
         "no.h": "",
         "own/cuda_fp16.h": "",
@@ -95,19 +95,21 @@ def test_comments_hide_no_include(text, tmp_path):
 def test_macros_are_expanded_in_the_names_of_headers(tmp_path):
     (tmp_path / "lib").mkdir()
     for name, text in {
-        "macros.h": "#define STR(x) STR_(x)\n#define STR_(x) #x\n",
+        "macros.h": "#define FIRST <DIR/a.h>\n",
         "lib/a.h": '#define NEXT "lib/b.h"\n#define LAST <lib/c.h>\n',
         "lib/b.h": "#define LAST <lib/d.h>\n",
         "lib/c.h": "",
         "lib/d.h": "",
     }.items():
         (tmp_path / name).write_text(text)
-    text = '#define DIR lib\n#include "macros.h"\n#include STR(DIR/a.h)\n#include NEXT\n#include LAST\n'
+    text = '#define DIR lib\n#include "macros.h"\n#include FIRST\n#include NEXT\n#include LAST\n'
     headers = read_headers([text], [tmp_path], [])
     names = ["lib/a.h", "lib/b.h", "lib/c.h", "lib/d.h", "macros.h"]
     assert headers == tuple(tmp_path / name for name in names)
-    text = f"{text}#include STR(lib/__CUDA_ARCH__.h)\n"  # which only the compiler knows
-    assert Path("#include STR(lib/__CUDA_ARCH__.h)") in read_headers([text], [tmp_path], [])
+    text += "#define ARCH <lib/__CUDA_ARCH__.h>\n#include ARCH\n"  # which only the compiler knows
+    text += "#define STR(x) #x\n#include STR(lib/a.h)\n#if __has_include(STR(lib/b.h))\n#endif\n"
+    built_each_time = {Path("#include ARCH"), Path("#include STR(lib/a.h)"), Path("#__has_include STR(lib/b.h)")}
+    assert built_each_time < {*read_headers([text], [tmp_path], [])}
 
 
 def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):

@@ -32,7 +32,8 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs:
 
     - Headers in `__has_include` and in branches that are never compiled.
     - Paths where no file exists. A new header at such a path might be read instead of another one.
-    - Each `#include` of a macro that no text defines, as a path. A cache entry with such a path is never used again.
+    - Each `#include` or `__has_include` of a macro that no text defines, or that has parameters, as a path. A cache
+      entry with such a path is never used again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
@@ -155,9 +156,8 @@ class IncludeScan:
             if not self._names:
                 break
             expanded.update(self._names)
-        unresolved = [text for text, _ in self._macro_includes if not self._is_resolved(text)]
-        unresolved += [text for text, _ in self._macro_questions if self._macros.expansions(text) is None]
-        self._paths.update(f"#include {text}" for text in unresolved)
+        for directive, macros in (("include", self._macro_includes), ("__has_include", self._macro_questions)):
+            self._paths.update(f"#{directive} {text}" for text, _ in macros if not self._is_resolved(text))
 
     def _expanded_names(self) -> Iterator[tuple[str, str]]:
         """Yield (name, directory) pairs for macros in `#include` and `__has_include` that expand to header names.

@@ -8,14 +8,14 @@ the text includes a user header, which may define it.
 
 from __future__ import annotations
 
+import ast
 import functools
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product
 from typing import Final, NamedTuple
 
-from jitload.cpptext.lexer import Token, join_lines, strip_comments, strip_header, tokenize
+from jitload.cpptext.lexer import Token, join_lines, strip_comments, strip_header
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
@@ -24,13 +24,15 @@ NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC_
 HEADER_NAME = r'"([^"\n]+)"|<([^>\n]+)>'
 
 _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
-_DEFINITION = r"(?s)([\w$]+)(?:\(([^)]*)\))?\s*(.*)"
+_DEFINITION = r"(?s)([\w$]+)\s*(.*)"
 _MACRO_OPTION = r"(?s)(?:-D|--define-macro=)(\w+)(?:=(.*))?"
 _INTEGER = r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*"
-_MAX_WORDS = 100  # a longer condition is not read, because the parser is recursive
-_MAX_STEPS = 2000  # limits the expansion of nested macros that have several definitions each
-_COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+_WORD_OR_STRING = r'"[^"]*"|[A-Za-z_]\w*'
+_MAX_LENGTH = 2000  # characters of a condition or of an expansion; longer ones are not read
+_MAX_EXPANSIONS = 1000  # limits the expansion of nested macros that have several definitions each
+_COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[int, int], bool]]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.Gt: operator.gt, ast.LtE: operator.le,
+    ast.GtE: operator.ge,
 }  # fmt: skip
 
 
@@ -168,13 +170,6 @@ def included_headers(directives: Iterable[Directive]) -> Iterator[tuple[str, boo
 # ---- macros --------------------------------------------------------------------------------------------------------
 
 
-class Macro(NamedTuple):
-    """One definition of a macro; `parameters` is None for a macro without parentheses."""
-
-    parameters: tuple[str, ...] | None
-    body: str
-
-
 class Macros:
     """The possible definitions of each macro.
 
@@ -185,14 +180,14 @@ class Macros:
     def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
         """Begin with the macros in a compiler's options and in `definitions`. The value None means undefined."""
         self.may_have_others = False
-        self._steps_left = 0
-        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: the macro may be undefined
+        # The texts after a macro's name, with parameters if there are any. None: the macro may be undefined.
+        self._definitions: dict[str, tuple[str | None, ...]] = {}
         for name, text in (definitions or {}).items():
-            self._definitions[name] = (None if text is None else Macro(None, text),)
+            self._definitions[name] = (text,)
         for index, option in enumerate(options):
             whole = f"-D{options[index + 1]}" if option == "-D" and index + 1 < len(options) else option
             if match := re.fullmatch(_MACRO_OPTION, whole):
-                self._definitions[match[1]] = (Macro(None, "1" if match[2] is None else match[2]),)
+                self._definitions[match[1]] = ("1" if match[2] is None else match[2],)
             elif "-include" in option:
                 self.may_have_others = True
 
@@ -204,11 +199,8 @@ class Macros:
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
         elif directive.name in ("define", "undef") and (match := re.match(_DEFINITION, directive.text)):
-            name, parameters, body = match.groups()
-            macro = None
-            if directive.name == "define":
-                names = None if parameters is None else tuple(word.strip() for word in parameters.split(","))
-                macro = Macro(names, body)
+            name, body = match.groups()
+            macro = body if directive.name == "define" else None
             before = () if is_certain else self._definitions.get(name, (None,))
             if macro not in before:
                 self._definitions[name] = (*before, macro)
@@ -222,129 +214,25 @@ class Macros:
 
     def number(self, name: str) -> int | None:
         """Return the integer that a macro stands for; None if its value is not certain or not an integer."""
-        bodies = {macro.body if macro and macro.parameters is None else "" for macro in self._definitions.get(name, ())}
-        return read_integer(bodies.pop()) if len(bodies) == 1 else None
+        bodies = {body or "" for body in self._definitions.get(name, ())}
+        match = re.fullmatch(_INTEGER, bodies.pop()) if len(bodies) == 1 else None
+        return int(match[1], 0) if match else None
 
     def expansions(self, text: str) -> list[str] | None:
-        """Return all possible macro expansions of a text; None if there are too many."""
-        self._steps_left = _MAX_STEPS
-        try:
-            return list(dict.fromkeys("".join(pieces).strip() for pieces in self._expand(_pieces(text), frozenset())))
-        except RecursionError:
-            return None
-
-    def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield the possible macro expansions of tokens, as lists of token texts. `pieces` are the texts of the tokens.
-
-        `hidden` are the macros whose expansion gave `pieces`. They are not expanded again.
-        """
-        self._steps_left -= 1
-        if self._steps_left < 0:
-            raise RecursionError
-        for index, piece in enumerate(pieces):
-            macros = [macro for macro in self._definitions.get(piece, ()) if macro]
-            if not macros or piece in hidden:
-                continue
-            end, arguments = _read_arguments(pieces, index + 1)
-            uses = [macro for macro in macros if macro.parameters is None or arguments is not None]
-            for macro in uses:
-                rest = pieces[index + 1 if macro.parameters is None else end :]
-                for replaced in self._substitute(macro, arguments or [], hidden):
-                    for first in self._expand(replaced, hidden | {piece}):
-                        yield from ([*pieces[:index], *first, *last] for last in self._expand(rest, hidden))
-            if uses:
-                return
-        yield pieces
-
-    def _substitute(self, macro: Macro, arguments: list[list[str]], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield a macro's body with its arguments in place, once for each combination of the arguments' expansions.
-
-        An argument has several expansions if it contains a macro with several possible definitions. Arguments next to
-        `#` or `##` are not expanded.
-        """
-        body = _pieces(macro.body)
-        raw = _by_parameter(macro.parameters or (), arguments)
-        choices = [list(self._expand(argument, hidden)) for argument in raw.values()]
-        for expanded in product(*choices):
-            yield _replace_parameters(body, raw, dict(zip(raw, expanded, strict=True)))
-
-
-def _pieces(text: str) -> list[str]:
-    """Split C++ code into the texts of its tokens, with `" "` for each gap. `##` is one token."""
-    pieces: list[str] = []
-    for piece in _spaced(tokenize(text)):
-        if piece == "#" and pieces[-1:] == ["#"]:
-            pieces[-1] = "##"
-        else:
-            pieces.append(piece)
-    return pieces
-
-
-def _read_arguments(pieces: Sequence[str], start: int) -> tuple[int, list[list[str]] | None]:
-    """Return the index after a macro call's `(…)`, and the arguments inside. Without `(…)`, the arguments are None."""
-    while pieces[start : start + 1] == [" "]:
-        start += 1
-    if pieces[start : start + 1] != ["("]:
-        return start, None
-    arguments: list[list[str]] = [[]]
-    depth = 0
-    for index in range(start, len(pieces)):
-        piece = pieces[index]
-        depth += (piece == "(") - (piece == ")")
-        if depth == 0:
-            return index + 1, [_stripped(argument) for argument in arguments]
-        if depth == 1 and piece == ",":
-            arguments.append([])
-        elif index > start:
-            arguments[-1].append(piece)
-    return start, None
-
-
-def _stripped(pieces: list[str]) -> list[str]:
-    first, last = pieces[:1] == [" "], len(pieces) > 1 and pieces[-1] == " "
-    return pieces[first : len(pieces) - last]
-
-
-def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict[str, list[str]]:
-    named: dict[str, list[str]] = {}
-    for index, parameter in enumerate(parameters):
-        if parameter.endswith("..."):
-            rest = [piece for argument in arguments[index:] for piece in (",", *argument)]
-            named[parameter.removesuffix("...").strip() or "__VA_ARGS__"] = rest[1:]
-        elif parameter:
-            named[parameter] = arguments[index] if index < len(arguments) else []
-    return named
-
-
-def _replace_parameters(
-    body: Sequence[str], raw: Mapping[str, list[str]], expanded: Mapping[str, list[str]]
-) -> list[str]:
-    """Return a macro's body with its arguments in place. `#` quotes an argument, and `##` joins two tokens.
-
-    `raw` and `expanded` map each parameter to its argument: `raw` before macro expansion, `expanded` after it.
-    """
-    words = [piece for piece in body if piece != " "]
-    spaces = [before == " " for before, piece in zip((" ", *body), body, strict=False) if piece != " "]
-    pieces: list[str] = []
-    joins = False
-    for index, word in enumerate(words):
-        before, after = words[index - 1] if index else "", words[index + 1] if index + 1 < len(words) else ""
-        if word == "##":
-            joins = True
-            continue
-        if word == "#" and after in raw:
-            continue
-        replaced = [word]
-        if word in raw:
-            quoted = [f'"{"".join(raw[word])}"']
-            replaced = quoted if before == "#" else raw[word] if "##" in (before, after) else expanded[word]
-        if joins and pieces and replaced:
-            pieces[-1] += replaced[0]
-            pieces += replaced[1:]
-        else:
-            pieces += [*([" "] if spaces[index] and index and not joins else []), *replaced]
-        joins = False
-    return pieces
+        """Return all possible macro expansions of a text, in which macros with parameters stay; None if too many."""
+        expanded: list[str] = []
+        pending = [text]
+        for current in pending:  # grows meanwhile
+            matches = re.finditer(_WORD_OR_STRING, current)
+            match = next((match for match in matches if any(self._definitions.get(match[0], ()))), None)
+            if match is None:
+                expanded.append(current)
+            else:
+                bodies = filter(None, self._definitions[match[0]])
+                pending += [f"{current[: match.start()]}{body}{current[match.end() :]}" for body in bodies]
+            if len(pending) > _MAX_EXPANSIONS or len(current) > _MAX_LENGTH:
+                return None
+        return expanded
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------------
@@ -406,94 +294,49 @@ def _may_be_live(branches: Sequence[_Branch]) -> bool:
 
 def _value(directive: Directive, macros: Macros) -> bool | None:
     if directive.name == "if":
-        number = _Condition(directive.text, macros).value()
+        number = _condition(directive.text, macros)
         return None if number is None else bool(number)
     name = re.match(_DEFINITION, directive.text)
     is_defined = macros.is_defined(name[1]) if name else None
     return is_defined if is_defined is None or directive.name == "ifdef" else not is_defined
 
 
-def read_integer(text: str) -> int | None:
-    """Return the value of an integer literal; None for any other text."""
-    match = re.fullmatch(_INTEGER, text)
-    return int(match[1], 0 if match[1][:2] in ("0x", "0X") else 10) if match else None
+def _condition(text: str, macros: Macros) -> int | None:
+    """Return the value of a condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses.
+
+    The condition is rewritten for Python's parser, with `~` for `!`, which has the same precedence.
+    """
+
+    def is_defined(match: re.Match[str]) -> str:
+        return f"{macros.is_defined(match[1] or match[2])}"
+
+    if len(text) > _MAX_LENGTH or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
+        return None
+    text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
+    text = re.sub(rf"\b{_INTEGER}\b", r"\1", re.sub(r"!(?!=)|\bnot\b", "~", text))
+    try:
+        return _evaluate(ast.parse(text.replace("&&", " and ").replace("||", " or ").strip(), mode="eval").body, macros)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
-class _Condition:
-    """A parser for `#if` conditions of integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
-
-    def __init__(self, text: str, macros: Macros) -> None:
-        self._words = _joined([token.text for token in tokenize(text)])
-        self._macros = macros
-        self._index = 0
-
-    def value(self) -> int | None:
-        if len(self._words) > _MAX_WORDS:
-            return None
-        value = self._any()
-        return value if self._index == len(self._words) else None
-
-    def _next(self) -> str:
-        self._index += 1
-        return self._words[self._index - 1] if self._index <= len(self._words) else ""
-
-    def _takes(self, word: str) -> bool:
-        is_next = self._words[self._index : self._index + 1] == [word]
-        self._index += is_next
-        return is_next
-
-    def _any(self) -> int | None:
-        value = self._all()
-        while self._takes("||"):
-            value = _either(value, self._all())
-        return value
-
-    def _all(self) -> int | None:
-        value = self._comparison()
-        while self._takes("&&"):
-            value = _both(value, self._comparison())
-        return value
-
-    def _comparison(self) -> int | None:
-        value = self._single()
-        for sign, compare in _COMPARISONS.items():
-            if self._takes(sign):
-                other = self._single()
-                return None if value is None or other is None else int(compare(value, other))
-        return value
-
-    def _single(self) -> int | None:
-        if self._takes("!"):
-            value = self._single()
-            return None if value is None else int(not value)
-        if self._takes("("):
-            value = self._any()
-            return value if self._takes(")") else None
-        if self._takes("defined"):
-            has_parenthesis = self._takes("(")
-            is_defined = self._macros.is_defined(self._next())
-            is_closed = not has_parenthesis or self._takes(")")
-            return int(is_defined) if is_defined is not None and is_closed else None
-        return self._number(self._next())
-
-    def _number(self, word: str) -> int | None:
-        if word in ("true", "false"):
-            return int(word == "true")
-        number = read_integer(word)
-        if number is None and word.isidentifier():
-            number = self._macros.number(word)
-            is_call = self._words[self._index : self._index + 1] == ["("]
-            if number is None and not is_call and self._macros.is_defined(word) is False:
-                return 0
-        return number
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """Join operators such as `&&`, which the lexer splits into two tokens."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] + word in ("&&", "||", "==", "!="):
-            joined[-1] += word
-        else:
-            joined.append(word)
-    return joined
+def _evaluate(node: ast.expr, macros: Macros) -> int | None:
+    """Return the value of a condition's syntax tree; None if it is not certain."""
+    value: int | None = None
+    match node:
+        case ast.Constant(value=int(number)):
+            value = int(number)
+        case ast.Name("true" | "false" as name):
+            value = int(name == "true")
+        case ast.Name(name):
+            value = 0 if macros.is_defined(name) is False else macros.number(name)
+        case ast.UnaryOp(ast.Invert(), operand):
+            inner = _evaluate(operand, macros)
+            value = None if inner is None else int(not inner)
+        case ast.BoolOp(op, operands):
+            values = (_evaluate(operand, macros) for operand in operands)
+            value = functools.reduce(_either if isinstance(op, ast.Or) else _both, values)
+        case ast.Compare(left, [op], [right]) if type(op) in _COMPARISONS:
+            first, second = _evaluate(left, macros), _evaluate(right, macros)
+            value = None if first is None or second is None else int(_COMPARISONS[type(op)](first, second))
+    return value
