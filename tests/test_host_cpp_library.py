@@ -54,9 +54,9 @@ INVALID = [
         "embed_cubin['first']: '/no/such.cubin' cannot be read: No such file or directory",
     ),
     (
-        {"embed_cubin": {"first": SimpleNamespace(warmup=print)}},
+        {"embed_cubin": {"first": SimpleNamespace(asm={"cubin": CUBIN})}},
         jitload.JitLoadError,
-        "embed_cubin['first']: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…)",
+        "embed_cubin['first'] must be bytes, a path or a Cubin, got SimpleNamespace",
     ),
     (
         {"embed_cubin": {"first": CUBIN, "first_end": CUBIN}},
@@ -110,15 +110,14 @@ def test_a_cubin_that_is_missing_is_named():
     assert missing_cubin_hint("ld: multiple definition of `__tvm_ffi__cubin_first'; m.o: first defined here") == ""
 
 
-def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
+def test_a_cubin_may_be_bytes_or_a_path_or_a_cubin(tmp_path):
     path = tmp_path / "k.cubin"
     path.write_bytes(CUBIN)
     cubin = Cubin(data=CUBIN, arch="sm_90")
     cubins = {
         "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
         "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path),
-        "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
-        "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
+        "cubin": cubin,
     }  # fmt: skip
     assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
 
