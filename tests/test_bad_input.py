@@ -12,7 +12,7 @@ from builds import ADD, ARCH, build, kernel, load
 
 import jitload
 from jitload.cpptext.source_kind import classify
-from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
+from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.settings import read_settings
 
 LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
@@ -61,7 +61,7 @@ def test_no_functions_export_nothing_by_themselves(nothing):
 
 
 def test_a_word_of_the_language_is_no_functions_name():
-    with pytest.raises(LaunchSpecError, match=r"^functions: 'class' is a C\+\+ keyword, so no function can"):
+    with pytest.raises(CompileError, match=r"functions\['class'\]:1"):
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions={"f": "", "class": ""})
 
 

@@ -133,9 +133,9 @@ def test_args_that_need_each_other_are_refused():
 def test_malformed_expression_is_refused_at_once():
     assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
     assert refusal(shared_bytes="n / 2") == (
-        "shared_bytes: / is not part of launch expressions\n"
+        "shared_bytes: 'n / 2' is not part of launch expressions\n"
         "    n / 2\n"
-        "      ^\n"
+        "    ^\n"
         "    Use // to round down, or ceil_div(a, b) to round up."
     )
 

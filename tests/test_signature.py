@@ -129,9 +129,9 @@ BROKEN_KERNELS = {
     "a\n#pragma x": (1, "'\\n' is not allowed in a kernel's name"),
     "a/**/": (1, "'/' is not allowed in a kernel's name"),
     "a<'ab'>": (2, "\"'\" is not allowed in a kernel's name"),
-    "a), (b": (1, "nothing opens this ')'"),
+    "a), (b": (1, "only parameter types in parentheses may follow the kernel's name"),
     "a<b": (1, "nothing closes this '<'"),
-    "a(int), b": (1, "only parameter types in parentheses may follow the kernel's name"),
+    "a(int), b": (6, "only parameter types in parentheses may follow the kernel's name"),
     "__jitload_probe<int>": (0, "names that begin with '__jitload_' are reserved"),
     "a" * 32_769: (0, "it is longer than 32768 characters"),
 }

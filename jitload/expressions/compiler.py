@@ -124,19 +124,12 @@ _FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed arg
 }
 _METHODS = {"numel": (0, "NUMEL"), "dim": (0, "NDIM"), "size": (1, "SIZE"), "stride": (1, "STRIDE")}
 
-_UNSUPPORTED: dict[type[ast.AST], str] = {
-    ast.Div: "/", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@", ast.BitAnd: "&",
-    ast.BitOr: "|", ast.BitXor: "^", ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not",
-    ast.Lambda: "lambda", ast.NamedExpr: ":=", ast.Tuple: "a tuple", ast.List: "a list", ast.Dict: "a dict",
-    ast.Set: "a set", ast.ListComp: "a comprehension", ast.SetComp: "a comprehension", ast.Slice: "a slice",
-    ast.DictComp: "a comprehension", ast.GeneratorExp: "a comprehension",
-}  # fmt: skip
 _TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .dim()."
-_HINTS = {
-    "/": "Use // to round down, or ceil_div(a, b) to round up.",
-    "a tuple": 'Several dimensions are a tuple of expressions: ("a", "b").',
-    "is": "Use ==, or x is None for a pointer that may be None.",
-    "is not": "Use !=, or x is not None for a pointer that may be None.",
+_HINTS: dict[type[ast.AST], str] = {
+    ast.Div: "Use // to round down, or ceil_div(a, b) to round up.",
+    ast.Tuple: 'Several dimensions are a tuple of expressions: ("a", "b").',
+    ast.Is: "Use ==, or x is None for a pointer that may be None.",
+    ast.IsNot: "Use !=, or x is not None for a pointer that may be None.",
 }
 
 # ---- the compiler -------------------------------------------------------------------------------------------------
@@ -189,12 +182,12 @@ class _Compiler:
                 raise self.source.error("only .shape can be indexed", node, _TENSOR)
             case ast.Attribute():
                 return self.attribute(node)
-        segment = ast.get_source_segment(self.source.text, node) or ""
-        raise self.unsupported(_UNSUPPORTED.get(type(node), segment), node)
+        raise self.unsupported(node, node)
 
-    def unsupported(self, construct: str, position: ast.expr | int) -> LaunchSpecError:
-        hint = _HINTS.get(construct, LANGUAGE)
-        return self.source.error(f"{construct} is not part of launch expressions", position, hint)
+    def unsupported(self, node: ast.expr, construct: ast.AST) -> LaunchSpecError:
+        segment = ast.get_source_segment(self.source.text, node) or ""
+        hint = _HINTS.get(type(construct), LANGUAGE)
+        return self.source.error(f"{segment!r} is not part of launch expressions", node, hint)
 
     def integer(self, value: int, node: ast.expr) -> _Code:
         if value not in INT64:
@@ -242,7 +235,7 @@ class _Compiler:
 
     def unary(self, node: ast.UnaryOp) -> _Code:
         if isinstance(node.op, ast.Invert):
-            raise self.unsupported("~", node)
+            raise self.unsupported(node, node.op)
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63:
             return _constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
         operand = self.compile(node.operand)
@@ -255,10 +248,10 @@ class _Compiler:
         return _join(operand, Op("NOT"))
 
     def binary(self, node: ast.BinOp) -> _Code:
-        column = self.source.operator_column(node)
         if type(node.op) not in _BINARY:
-            raise self.unsupported(_UNSUPPORTED[type(node.op)], column)
+            raise self.unsupported(node, node.op)
         name, fold = _BINARY[type(node.op)]
+        column = self.source.operator_column(node)
         return self.apply(name, fold, [self.compile(node.left), self.compile(node.right)], column)
 
     def comparison(self, node: ast.Compare) -> _Code:
@@ -269,7 +262,7 @@ class _Compiler:
             case ast.Compare(ast.Attribute(attr="shape") as left, [op], [ast.Attribute(attr="shape") as right]):
                 return self.shape_test(left, op, right)
         if unsupported := next((op for op in node.ops if type(op) not in _COMPARISONS), None):
-            raise self.unsupported(_UNSUPPORTED[type(unsupported)], node)
+            raise self.unsupported(node, unsupported)
         operations = [_COMPARISONS[type(op)] for op in node.ops]
         codes = [self.compile(node.left), self.compile(node.comparators[0])]
         codes += [self.compile(operand, lazily=True) for operand in node.comparators[1:]]

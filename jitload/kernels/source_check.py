@@ -29,13 +29,13 @@ def check_is_device_code(request: Request) -> None:
 
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
-        _check_kernels_launch_none(request)
         raise ToolchainError(
             Words(
                 f"source {request.name!r} launches kernels with <<<…>>>, or with Thrust or CUB, which needs nvcc: pass "
                 "it to ",
-                *(Argument("load_inline()"), ", or keep only the kernels in it and launch them from C++ of your own, "),
-                "with embed_cubin=.",
+                *(Argument("load_inline()"), " for a GPU and name the host function that launches them, "),
+                Argument("functions", "run", python="functions=['run']"),
+                ", or keep only kernels in it that launch no others.",
             )
         )
     if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
@@ -47,20 +47,6 @@ def check_is_device_code(request: Request) -> None:
                 Argument("host kind", python="export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'"),
                 ".",
             )
-        )
-
-
-def _check_kernels_launch_none(request: Request) -> None:
-    from jitload.cpptext.source_kind import classify
-    from jitload.request.kind import kernels_alone
-
-    device_code = [text for _, text in kernels_alone(request._replace(leaves_host_code_out=True)).pieces]
-    if any("<<<" in text for text in device_code) and classify(device_code, has_embed_cubin=False) == "mixed":
-        advice = "leave 'cpu' out of arch, name" if "cpu" in request.archs else "name"
-        raise ToolchainError(
-            f"a kernel of {request.name!r} launches kernels itself, with <<<…>>>, which only nvcc can compile: "
-            f"{advice} a host function that launches this kernel, functions=['run'], and pass "
-            "extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']"
         )
 
 

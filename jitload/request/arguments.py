@@ -129,12 +129,7 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
             item = f"{type(text).__name__} at position {number}"
             raise JitLoadError(f"{argument} must be a str or a list of str, got {item}")
         check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
-    return tuple(normalize_newlines(text.removeprefix("\ufeff")) for text in texts)
-
-
-def normalize_newlines(text: str) -> str:
-    """Replace CR by LF in a text that contains no LF. Compilers do not recognize CR as the end of a line."""
-    return text if "\n" in text else text.replace("\r", "\n")
+    return tuple(text.removeprefix("\ufeff") for text in texts)
 
 
 def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:

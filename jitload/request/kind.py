@@ -229,15 +229,6 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
 
 # ---- functions of hand-written C++ -----------------------------------------------------------------------------------
 
-# The keywords and operator names of C++17.
-_KEYWORDS = """
- alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
- const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
- float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
- private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
- struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
- volatile wchar_t while xor xor_eq
-""".replace("\n", " ")
 # Fields of a Launch that only kernels have.
 _KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tma", "tune", "bounds")
 
@@ -245,15 +236,9 @@ _KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signatur
 def check_host_functions(call: Call, host: HostSource) -> None:
     """Raise an error if hand-written C++ cannot provide the functions in `functions=`.
 
-    A name may not be a C++ keyword, a `Launch` may not have fields for kernels, and there must be a source.
+    A `Launch` may not have fields for kernels, and there must be a source.
     """
     exports = call.exports or ()
-    if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
-        raise LaunchSpecError(
-            f"{keyword!r} is a C++ keyword, so no function can have that name",
-            field="functions",
-            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
-        )
     for name, value in call.functions.items() if isinstance(call.functions, Mapping) else ():
         fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False, ())]
         if isinstance(value, list | tuple) or fields:

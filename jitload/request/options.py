@@ -110,15 +110,8 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
         codes = value.rpartition("code=")[2]  # -gencode=arch=compute_90,code=sm_90 makes machine code, and no PTX
         selected = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", codes)
         if not selected and value not in _PSEUDO_ARCHS:
-            raise JitLoadError(
-                Words(
-                    *(
-                        Argument("extra_cuda_cflags", is_name=True),
-                        f" has {option!r}, which does not name an architecture ",
-                    ),
-                    *("such as sm_90a; ", Argument("arch"), " takes architectures, too"),
-                )
-            )
+            problem = f"has {option!r}, which does not name an architecture such as sm_90a; "
+            raise _error(problem, Argument("arch"), " takes architectures, too")
         if not (has_code and match[1] in ("arch", "gpu-architecture")):
             archs += selected
     return tuple(others), tuple(dict.fromkeys(archs))
@@ -148,9 +141,7 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
         if option is not None:
             result += () if option.nvrtc is None else (option.nvrtc + text,)
             continue
-        _check_option(text)
-        if re.fullmatch(_OUTPUT, text):
-            raise _output_error(text)
+        _check_option(text, _OUTPUT)
         if not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", text):
             result.append(text)
     return tuple(result)
@@ -173,28 +164,15 @@ def _next_word(words: Iterator[str], option: str) -> str:
     """Return the next word as the value of `option`."""
     value = next(words, None)
     if value is None:
-        raise JitLoadError(
-            Words(Argument("extra_cuda_cflags", is_name=True), f" ends with {option!r}, which takes a value")
-        )
+        raise _error(f"ends with {option!r}, which takes a value")
     return value
-
-
-def _output_error(option: str) -> JitLoadError:
-    return JitLoadError(
-        Words(
-            Argument("extra_cuda_cflags", is_name=True),
-            f" has {option!r}: jitload chooses the type and the path of the output; leave the option out",
-        )
-    )
 
 
 def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return options for nvcc. Only the spelling of `-I` and `-rdc=true` changes."""
     result = []
     for option in options:
-        _check_option(option)
-        if re.fullmatch(_OTHER_OUTPUT, option):
-            raise _output_error(option)
+        _check_option(option, _OTHER_OUTPUT)
         is_separate = re.fullmatch(_RELOCATABLE, option)
         result.append("-rdc=true" if is_separate else re.sub(r"^--?include-path(?:=|$)", "-I", option))
     return tuple(result)
@@ -222,14 +200,16 @@ def _for_host(spelling: str, value: str) -> Sequence[str]:
     return (spelling[:-1], value) if spelling.endswith(" ") else (spelling + value,)
 
 
-def _check_option(option: str) -> None:
+def _check_option(option: str, outputs: str) -> None:
+    """Raise JitLoadError for an option that links device code, or that chooses an output (a pattern)."""
     if re.fullmatch(_LINK_TIME, option):
-        raise JitLoadError(
-            Words(
-                Argument("extra_cuda_cflags", is_name=True),
-                f" has {option!r}: jitload does not link device code; #include the code instead",
-            )
-        )
+        raise _error(f"has {option!r}: jitload does not link device code; #include the code instead")
+    if re.fullmatch(outputs, option):
+        raise _error(f"has {option!r}: jitload chooses the type and the path of the output; leave the option out")
+
+
+def _error(*problem: str | Argument) -> JitLoadError:
+    return JitLoadError(Words(Argument("extra_cuda_cflags", is_name=True), " ", *problem))
 
 
 # ---- kernels on the CPU ----------------------------------------------------------------------------------------
@@ -253,13 +233,6 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
         elif re.fullmatch("--?fmad=false", text):
             result.append("-ffp-contract=off")
         elif not re.fullmatch(_FOR_GPU_ONLY, text):
-            raise JitLoadError(
-                Words(
-                    *(
-                        Argument("extra_cuda_cflags", is_name=True),
-                        f" has {text!r}, which has no meaning on the CPU; ",
-                    ),
-                    *("options for g++ go in ", Argument("extra_cflags", is_name=True)),
-                )
-            )
+            problem = f"has {text!r}, which has no meaning on the CPU; options for g++ go in "
+            raise _error(problem, Argument("extra_cflags", is_name=True))
     return tuple(result)

@@ -239,7 +239,6 @@ def _request_for_code(call: Call, settings: Settings) -> Request:
     cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
     if host is not None:
-        _check_is_no_program(call, host)
         check_host_functions(call, host)
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     if settings.cutlass:
@@ -413,24 +412,6 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
         (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].endswith('.c') else 'cc')}", (piece,))
         for number, piece in enumerate(pieces)
     ]
-
-
-def _check_is_no_program(call: Call, host: HostSource) -> None:
-    """Raise JitLoadError if a text with kernels has a `main()`. A module of such a text would export no functions."""
-    for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
-        if call.functions is not None or "main" not in text or "TVM_FFI_" in text:
-            continue
-
-        from jitload.cpptext.host_functions import has_main
-
-        if has_main((text,)):
-            raise JitLoadError(
-                Words(
-                    f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
-                    "leave kind= and C++ sources out; to call functions of the host code, name them, ",
-                    Argument("functions", "run", python="functions=['run']"),
-                )
-            )
 
 
 def _check_embeddable(request: Request) -> None:

@@ -15,7 +15,6 @@ from jitload.request.arguments import (
     Pieces,
     Texts,
     check_text,
-    normalize_newlines,
     read_paths,
     read_texts,
 )
@@ -133,7 +132,7 @@ def read_source_file(path: PathLike) -> str:
             if not strip_comments(data.decode("latin-1")).isascii():
                 raise
             text = data.decode("utf-8-sig", errors="replace")
-        return check_text(normalize_newlines(text), os.fspath(path))
+        return check_text(text, os.fspath(path))
     except UnicodeDecodeError as error:
         raise JitLoadError(
             f"{os.fspath(path)} is not UTF-8 (byte {error.start}), so it cannot be a source; "

@@ -12,12 +12,10 @@ from jitload.signature.types import (
     TYPE_NAMES,
     TypeFacts,
     describe_type,
-    find_base,
     find_undeclared_name,
-    is_builtin_integer,
     resolve_aliases,
     scalars_in,
-    split_base,
+    split_type,
 )
 
 # Matches what precedes the parameters in a declaration, `void scale(`, but not the beginning of a parameter that is a
@@ -77,7 +75,7 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
         )
     for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
         written = describe_type(resolve_aliases(type_))
-        is_own_type = find_base(written.text) not in TYPE_NAMES
+        is_own_type = split_type(written.text)[0] not in TYPE_NAMES
         is_same_kind = (written.kind == "pointer") == (facts.kind == "pointer")
         is_same = written[1:] == facts[1:]
         if facts.kind == "struct":
@@ -93,7 +91,7 @@ _LEAVE_OUT = "    Leave the signature out: it is only for kernels whose types th
 _NAME = r"[A-Za-z_]\w*(?:<.*>)?"
 _TYPE_NAME = rf"(?:::)?{_NAME}(?:::{_NAME})*"
 _DECLARATOR = r"(?s)(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*"
-_NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
+_NOT_TYPES = frozenset(("auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
 
 
 def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
@@ -104,10 +102,10 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
     text, kernel = signature
     if not type_ or type_.endswith("..."):
         raise _signature_error(text, kernel, f"parameter {index + 1} has no type")
-    base, declarator = split_base(type_)
-    is_void = base == "void" and re.search(r"[*&]", declarator) is not None
-    is_type = is_builtin_integer(base) or is_void or (re.fullmatch(_TYPE_NAME, base) and base not in _NOT_TYPES)
-    if not is_type or not re.fullmatch(_DECLARATOR, declarator):
+    base, declarator = split_type(type_)
+    is_type = base in TYPE_NAMES or (re.fullmatch(_TYPE_NAME, base) and base not in _NOT_TYPES)
+    is_void = base == "void" and not re.search(r"[*&]", declarator)
+    if not is_type or is_void or not re.fullmatch(_DECLARATOR, declarator):
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
         raise _signature_error(text, kernel, problem)
     if "&" in declarator:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
-_NAME_LENGTH = re.compile(r"\d{1,5}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
@@ -49,26 +48,6 @@ def demangle(symbol: str) -> str | None:
     finally:
         free(text)
     return _INTERNAL_NAMESPACE.sub("", readable)
-
-
-def is_refused(symbol: str) -> bool:
-    """Return whether a symbol is a C++ name that the demangler rejects."""
-    return symbol.startswith("_Z") and demangle(symbol) is None
-
-
-def name_in(symbol: str) -> str:
-    """Return the function's name in a C++ symbol that the demangler rejects. `<…>` stands for template arguments.
-
-    Example:
-        >>> name_in("_ZN2ns5scaleIfEEvPT_")
-        'ns::scale<…>'
-    """
-    names, position = [], 3 if symbol.startswith("_ZN") else 2
-    while length := _NAME_LENGTH.match(symbol, position):
-        position = length.end() + int(length[0])
-        names.append(symbol[length.end() : position])
-    arguments = "<…>" if symbol[position : position + 1] == "I" else ""
-    return _INTERNAL_NAMESPACE.sub("", "::".join(names)) + arguments if names else symbol
 
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:

@@ -18,7 +18,6 @@ from jitload.request.launch import Launch
 from jitload.request.tma import DTYPES
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
-from jitload.signature.demangle import is_refused, name_in
 from jitload.words import Argument, Words
 
 _MAX_LENGTH = 120
@@ -329,29 +328,19 @@ def make_unique_name(name: str, used: Container[str]) -> str:
 
 
 def check_is_typed(kernel: Kernel) -> None:
-    """Raise SignatureError if the types of a kernel's parameters are unknown."""
+    """Raise SignatureError if the types of a kernel's parameters are unknown. The error asks for `signature=`."""
     if any(parameter.kind == "bits" for parameter in kernel.parameters):
-        slots = tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters)
-        raise untyped_error(slots, kernel.name, kernel.symbol)
-
-
-def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
-    """Return the error for a kernel with unknown types. Its message asks for `signature=`."""
-    reason = "the types of its parameters are unknown: neither the compiler nor its symbol tells them"
-    if is_refused(symbol):
-        name = name_in(symbol) if name == symbol else name
-        reason = (
-            "the types of its parameters are unknown, because the C++ library's demangler refuses its symbol of "
-            f"{len(symbol):,} characters"
+        name, length = shorten(kernel.name), len(kernel.symbol)
+        too_long = f" of {length:,} characters, which is too long to be read," if length > 1024 else ""
+        raise SignatureError(
+            f"kernel {name!r}: the types of its parameters are unknown: neither the compiler nor its symbol{too_long} "
+            "tells them\n"
+            f"    The parameters in the cubin have {list_sizes(kernel.parameters)} bytes.\n"
+            f'    Declare them: Launch(kernel="{name}", signature="(const float* x, int n)").'
         )
-    return SignatureError(
-        f"kernel {shorten(name)!r}: {reason}\n"
-        f"    The parameters in the cubin have {list_sizes(slots)} bytes.\n"
-        f'    Declare them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
-    )
 
 
-def list_sizes(slots: Sequence[ParameterSlot]) -> str:
+def list_sizes(slots: Sequence[ParameterSlot | Parameter]) -> str:
     """Return the sizes of parameters in bytes, as text for a message."""
     shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
     return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")

@@ -16,8 +16,8 @@ from jitload.errors import SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.request.kind import unqualified
 from jitload.signature.declared import check_agrees, parse_signature, shorten
-from jitload.signature.demangle import is_refused, read_probe, read_symbol
-from jitload.signature.exports import choose_export_names, list_sizes, untyped_error
+from jitload.signature.demangle import read_probe, read_symbol
+from jitload.signature.exports import choose_export_names, list_sizes
 from jitload.signature.layouts import Layout, describe_layouts
 from jitload.signature.types import (
     TypeFacts,
@@ -62,8 +62,8 @@ def read_kernels(
         The kernels in the order of the source. Kernels that are not in the source come last.
 
     Raises:
-        SignatureError: The types of a kernel's parameters are unknown or disagree with the cubin, or a hand-written
-            signature is wrong.
+        SignatureError: The types of a kernel's parameters disagree with the cubin, or a hand-written signature is
+            wrong.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
     index = _CandidateIndex(candidates)
@@ -93,14 +93,12 @@ class _Match(NamedTuple):
     Attributes:
         source_order: The kernel's position in the source. Kernels that are not in it come last.
         prototype: The types and names of the kernel's parameters, or None if the types are unknown.
-        is_refused: Whether the demangler rejects the mangled name that contains the types. The types are then unknown.
     """
 
     image_kernel: ImageKernel
     name: str
     source_order: int
     prototype: _Prototype | None = None
-    is_refused: bool = False
 
 
 class _CandidateIndex:
@@ -125,7 +123,7 @@ def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candid
     name, symbol_types = read_symbol(image_kernel.symbol, expression)
     types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
     if types is None or promoted is None:
-        return _Match(image_kernel, name, candidates.count, is_refused=is_refused(probe or image_kernel.symbol))
+        return _Match(image_kernel, name, candidates.count)
     source_order, candidate = candidates.find((name, expression), types)
     parameter_names = _expand_pack(candidate, len(types)) if candidate else ()
     facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
@@ -178,11 +176,8 @@ def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) 
             check_agrees(types, match.prototype.types, match.name)
             return _apply_prototype(match.image_kernel, match.prototype._replace(names=tuple(names)))
         return make_typed_kernel(match.image_kernel, types, names, name=match.name)
-    if match.prototype is None:
-        if match.is_refused:  # an error only if the kernel is exported: see check_is_typed
-            return _apply_prototype(match.image_kernel, _untyped_prototype(match))
-        raise untyped_error(match.image_kernel.slots, match.name, match.image_kernel.symbol)
-    return _apply_prototype(match.image_kernel, match.prototype)
+    # Unknown types are an error only if the kernel is exported: see `check_is_typed`.
+    return _apply_prototype(match.image_kernel, match.prototype or _untyped_prototype(match))
 
 
 def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
@@ -191,9 +186,7 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
     The types of a C++ kernel's parameters come from its symbol. For an `extern "C"` kernel, only the sizes are known.
     """
     matches = (_match_kernel(image_kernel, "", "", _CandidateIndex(())) for image_kernel in image.kernels)
-    return tuple(
-        _apply_prototype(match.image_kernel, match.prototype or _untyped_prototype(match)) for match in matches
-    )
+    return tuple(_make_kernel(match, None) for match in matches)
 
 
 def _untyped_prototype(match: _Match) -> _Prototype:
@@ -331,7 +324,7 @@ def _probed_expression(kernel: ImageKernel) -> str:
     """Return an expression for a kernel whose types need a probe, or "" if a probe is unnecessary or impossible."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
-        return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
+        return name if name.isidentifier() and not kernel.symbol.startswith("_Z") else ""
     if len(types) != len(kernel.slots) or not any(map(_may_need_probe, types, kernel.slots)):
         return ""
     return f"static_cast<void(*)({', '.join(map(readable_type, types))})>({name})"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from jitload.cpptext.lexer import tokenize
+from jitload.cpptext.scopes import find_angle, find_closing
 from jitload.errors import LaunchSpecError
 
 # All identifiers are reserved names, because options such as `-DR=float` affect this header. The header must not cause
@@ -54,7 +56,6 @@ _MAX_LENGTH = 32_768
 _ALLOWED_TEXT = r"(?a)[\w:<>,*&()\[\]. +!|~^-]*"
 _QUALIFIED_NAME = r"(?a)(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*"
 _IS_NAME_EXPRESSION = rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)"
-_OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
 
 
 def probe_expression(kernel_expression: str) -> str:
@@ -99,20 +100,22 @@ def kernel_expression(kernel: str) -> str:
     """
     text = kernel.strip(" ")
     _check_characters(text)
-    closing = _match_brackets(text)
     name = re.match(_QUALIFIED_NAME, text)
     if name is None:
         raise _syntax_error(text, 0, "it must begin with the kernel's name")
-    end = name.end()
-    if text[end:].lstrip(" ").startswith("<"):
-        end = closing[text.index("<", end)] + 1
+    tokens, end = tokenize(text), name.end()
+    index = next((index for index, token in enumerate(tokens) if token.start >= end), len(tokens))
+    for opening, find in (("<", find_angle), ("(", find_closing)):
+        if index < len(tokens) and tokens[index].text == opening:
+            closing = find(tokens, index)
+            if closing < 0:
+                raise _syntax_error(text, tokens[index].start, f"nothing closes this {opening!r}")
+            end, index = (tokens[closing].start + 1 if opening == "<" else end), closing + 1
+    if index < len(tokens):
+        problem = "only parameter types in parentheses may follow the kernel's name"
+        raise _syntax_error(text, tokens[index].start, problem)
     target, parameters = text[:end], text[end:].strip(" ")
-    if not parameters:
-        return target
-    opening = text.index(parameters, end)
-    if not parameters.startswith("(") or closing[opening] != len(text) - 1:
-        raise _syntax_error(text, opening, "only parameter types in parentheses may follow the kernel's name")
-    return f"static_cast<void(*){parameters}>({target})"
+    return f"static_cast<void(*){parameters}>({target})" if parameters else target
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
@@ -161,26 +164,6 @@ def _check_characters(text: str) -> None:
         raise _syntax_error(text, end, f"{text[end]!r} is not allowed in a kernel's name")
     if "__jitload_" in text:
         raise _syntax_error(text, text.index("__jitload_"), "names that begin with '__jitload_' are reserved")
-
-
-def _match_brackets(text: str) -> dict[int, int]:
-    """Return a dictionary from the position of each opening bracket to the position of its closing bracket.
-
-    Within parentheses `<` and `>` may be comparisons, so they do not count as brackets there.
-    """
-    pairs: dict[int, int] = {}
-    unclosed: list[int] = []
-    for position, character in enumerate(text):
-        is_angle_bracket = character in "<>" and not (unclosed and text[unclosed[-1]] in "([")
-        if character in "([" or (character == "<" and is_angle_bracket):
-            unclosed.append(position)
-        elif character in ")]" or (character == ">" and is_angle_bracket):
-            if not unclosed or text[unclosed[-1]] != _OPENING_BRACKETS[character]:
-                raise _syntax_error(text, position, f"nothing opens this {character!r}")
-            pairs[unclosed.pop()] = position
-    if unclosed:
-        raise _syntax_error(text, unclosed[-1], f"nothing closes this {text[unclosed[-1]]!r}")
-    return pairs
 
 
 def _syntax_error(text: str, column: int, problem: str) -> LaunchSpecError:

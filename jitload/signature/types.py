@@ -113,30 +113,13 @@ def find_undeclared_name(text: str) -> str | None:
     return parts.base
 
 
-def find_base(text: str) -> str:
-    """Return a type without qualifiers, pointers and arrays."""
-    return _split_declarator(text).base
-
-
-def split_base(text: str) -> tuple[str, str]:
-    """Split a type after its name, and remove the qualifiers and tags beside the name.
+def split_type(text: str) -> tuple[str, str]:
+    """Return a type without qualifiers, tags, pointers and arrays, and what follows it as it was written.
 
     For `const float* const*`, return `("float", "* const*")`.
     """
     plain = _without_restrict(text)
-    end = _base_end(plain)
-    words = [word for word in _split_words(plain[:end]) if word not in (*_QUALIFIERS, *_TAGS)]
-    return " ".join(words), plain[end:]
-
-
-def is_builtin_integer(text: str) -> bool:
-    """Return whether a type is a built-in integer. The words may be in any order: `long unsigned int`."""
-    if not text or not set(text.split()) <= {*_INTEGER_WORDS}:
-        return False
-    words = " ".join(sorted(text.split(), key=_INTEGER_WORDS.index))
-    return (
-        re.fullmatch(r"(?:(?:un)?signed ?)?((?:long ?){0,2}(?:int)?|short(?: int)?|char|__int128)", words) is not None
-    )
+    return _split_declarator(text).base, plain[_base_end(plain) :]
 
 
 class _Element(NamedTuple):
