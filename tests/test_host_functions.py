@@ -212,6 +212,31 @@ def test_functions_of_tvm_ffi_stand_beside_plain_ones():
         module.head(X - 3)
 
 
+def test_objects_of_classes_that_the_text_defines():
+    """Their names have no sign of tvm-ffi, so the compiler says that tvm-ffi converts them."""
+    text = r"""
+    struct PointObj : tvm::ffi::Object {
+      int64_t x;
+      explicit PointObj(int64_t x) : x(x) {}
+      TVM_FFI_DECLARE_OBJECT_INFO_FINAL("test_host_functions.Point", PointObj, tvm::ffi::Object);
+    };
+    struct Point : tvm::ffi::ObjectRef {
+      TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Point, tvm::ffi::ObjectRef, PointObj);
+    };
+    Point make() { return Point(tvm::ffi::make_object<PointObj>(3)); }
+    int64_t x_of(const PointObj* point, int64_t by) { return point->x * by; }
+    int64_t x_in(Point point) { return point->x; }
+    struct Hidden;
+    int64_t is_null(Hidden* hidden) { return hidden == nullptr; }
+    """
+    functions = {"make": None, "x_of": None, "x_in": None, "is_null": Launch(nullable="hidden")}
+    module = jitload.load_inline("points", cpp_sources=text, functions=functions)
+    point = module.make()
+    assert (module.x_of(point, 2), module.x_in(point), module.is_null(None)) == (6, 3, 1)
+    with pytest.raises(TypeError, match="Mismatched type on argument #0"):
+        module.x_of(X, 2)
+
+
 def test_an_object_has_the_typed_functions_too(tmp_path):
     path = jitload.build_inline("o", cpp_sources=PLAIN, functions=FUNCTIONS, output=str(tmp_path / "o.o"))
     library = jitload.build("linked", sources=[path])

@@ -38,6 +38,7 @@ _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
 # The Python types of results, indexed by the kinds of results in host_result.h.
 _RESULTS = ("", "None", "int", "int", "float", "bool", "None")
+_CONVERTED = len(_RESULTS)  # the kind of a function that takes or returns an object of tvm-ffi
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
 # Matches the names of functions that the C++ itself exports with tvm-ffi.
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")
@@ -331,7 +332,8 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
 
 def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> Export | None:
     probe = read_host_probe(symbol)
-    if any(_FFI_TYPE.search(text) or is_string(text) for text in (probe.result, *probe.types)):
+    types = (probe.result, *probe.types)
+    if probe.kind == _CONVERTED or any(_FFI_TYPE.search(type_) or is_string(type_) for type_ in types):
         return None
     _check_is_supported(export.name, probe.result, probe.types, probe.sizes, probe.kind)
     target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")

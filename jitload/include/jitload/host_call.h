@@ -73,6 +73,21 @@ template <> struct __jitload_kind<cudaError_t, true> {
 };
 #endif
 
+/* Whether a type is a class that tvm-ffi converts, or a pointer to an object of tvm-ffi. */
+template <class __jitload_t, bool = __is_class(__jitload_t)> struct __jitload_converted {
+  static constexpr bool __jitload_holds = false;
+};
+#ifdef TVM_FFI_OBJECT_H_
+template <class __jitload_t> struct __jitload_converted<__jitload_t, true> {
+  static constexpr bool __jitload_holds = ::tvm::ffi::TypeTraits<__jitload_t>::convert_enabled;
+};
+char __jitload_is_object(const volatile ::tvm::ffi::Object*);
+long __jitload_is_object(...);
+template <class __jitload_t> struct __jitload_converted<__jitload_t*, false> {
+  static constexpr bool __jitload_holds = sizeof(__jitload_is_object((__jitload_t*)0)) == 1;
+};
+#endif
+
 template <int... __jitload_i> struct __jitload_indices {};
 template <int __jitload_n, int... __jitload_i> struct __jitload_count_to
     : __jitload_count_to<__jitload_n - 1, __jitload_n - 1, __jitload_i...> {};
@@ -163,8 +178,12 @@ template <class... __jitload_p> struct __jitload_overload {
 template <class __jitload_name, class __jitload_r, class... __jitload_p>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
                                           __jitload_result* __jitload_out) {
-  constexpr int __jitload_number = __jitload_kind<__jitload_r>::__jitload_number;
-  constexpr bool __jitload_fits = __jitload_number != __JITLOAD_UNSUPPORTED &&
+  constexpr bool __jitload_is_plain = __jitload_all<
+      !__jitload_converted<__jitload_r>::__jitload_holds,
+      (!__jitload_converted<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_holds)...>::__jitload_holds;
+  constexpr int __jitload_number =
+      __jitload_is_plain ? __jitload_kind<__jitload_r>::__jitload_number : __JITLOAD_CONVERTED;
+  constexpr bool __jitload_fits = __jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED &&
       __jitload_all<(__jitload_size<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_bytes != 0)...>
           ::__jitload_holds;
   __jitload_out->kind = __jitload_number;
@@ -182,12 +201,15 @@ static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p
 /* The version for functions without parameters, because nvcc 13 crashes on the empty lists of types above. */
 template <class __jitload_name, class __jitload_r>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, __jitload_result* __jitload_out) {
-  constexpr int __jitload_number = __jitload_kind<__jitload_r>::__jitload_number;
+  constexpr bool __jitload_is_plain = !__jitload_converted<__jitload_r>::__jitload_holds;
+  constexpr int __jitload_number =
+      __jitload_is_plain ? __jitload_kind<__jitload_r>::__jitload_number : __JITLOAD_CONVERTED;
   __jitload_out->kind = __jitload_number;
   __jitload_out->probe =
       (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
                                          __jitload_numbers<>, __jitload_numbers<>, void()>;
-  __jitload_caller<__jitload_number != __JITLOAD_UNSUPPORTED, __jitload_number, __jitload_r>::__jitload_call(
+  constexpr bool __jitload_fits = __jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED;
+  __jitload_caller<__jitload_fits, __jitload_number, __jitload_r>::__jitload_call(
       __jitload_f, (void**)0, __jitload_out, __jitload_indices<>());
 }
 

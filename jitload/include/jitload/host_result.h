@@ -11,6 +11,7 @@ enum __jitload_result_kind {
   __JITLOAD_FLOAT,
   __JITLOAD_BOOL,
   __JITLOAD_CUDA_ERROR, /* a cudaError_t, which is raised unless it is cudaSuccess */
+  __JITLOAD_CONVERTED, /* the function takes or returns an object, which tvm-ffi converts */
 };
 
 struct __jitload_result {
