@@ -1,4 +1,4 @@
-"""Heuristics of Triton kernels: what they compute from compiled-in values, and which ones are refused."""
+"""Heuristics and hooks of Triton kernels: what they compute from compiled-in values, and which ones are refused."""
 
 import math
 from collections.abc import Callable
@@ -10,10 +10,15 @@ pytest.importorskip("triton")
 
 import triton
 import triton_kernels as kernels
-from triton_support import ADD, Tensor, extract, load, refusal
+from support.arrays import CudaArray
+from support.triton import aligned_array
+from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal
 from triton_tuned import tuned
 
 from jitload.errors import SignatureError
+
+BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
+DUMMY = {**DESCRIPTORS, **dict.fromkeys(("a_desc", "b_desc", "c_desc"), "tensordesc<fp16[1, 1]>")}
 
 
 def constexprs(kernel: Any, *args: Any, **options: Any) -> dict[str, Any]:
@@ -55,6 +60,13 @@ def test_outer_heuristics_run_first_and_inner_ones_replace_their_values():
         assert constexprs(kernel, signature=SIGNED) == {"HAS_BIAS": True, "BLOCK": 32}
 
 
+def test_a_heuristic_may_ask_for_the_class_of_an_example_argument():
+    kernel = decided(HAS_BIAS=lambda args: isinstance(args["bias_ptr"], Tensor))
+    assert constexprs(kernel, Tensor(), Tensor(), 8, BLOCK=32)["HAS_BIAS"] is True
+    assert constexprs(kernel, Tensor(), 7, 8, BLOCK=32)["HAS_BIAS"] is False
+    assert "from the argument 'bias_ptr'" in refusal(SignatureError, kernel, signature=SIGNED, BLOCK=32)
+
+
 def test_heuristics_may_set_options():
     kernel = decided(HAS_BIAS=lambda _: False, num_warps=lambda args: args["BLOCK"] // 64)
     assert extract(kernel, signature=SIGNED, BLOCK=512).num_warps == 8
@@ -70,7 +82,6 @@ def test_heuristics_may_set_options():
     [
         lambda args: args["n"] % 16 == 0,
         lambda args: bool(args["bias_ptr"]),
-        lambda args: isinstance(args["bias_ptr"], Tensor),
         lambda args: math.log2(args["n"]) > 3,
         lambda args: args["bias_ptr"],
     ],
@@ -110,15 +121,104 @@ def test_a_default_does_not_hide_an_unknown_argument():
 # ---- hooks -----------------------------------------------------------------------------------------------------
 
 
-def test_a_configuration_with_a_hook_is_refused():
-    def no_hook(_: Any) -> None:
-        raise AssertionError
+def halve(nargs: Any) -> None:
+    """Set the block shapes as the matmul of Triton's tutorial does."""
+    columns = nargs["BLOCK_N"] // 2 if nargs.get("HALF_OUTPUT", False) else nargs["BLOCK_N"]
+    nargs["a_desc"].block_shape = [nargs["BLOCK_M"], nargs["BLOCK_K"]]
+    nargs["b_desc"].block_shape = [nargs["BLOCK_N"], nargs["BLOCK_K"]]
+    nargs["c_desc"].block_shape = [nargs["BLOCK_M"], triton.cdiv(columns, 1)]
 
-    kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=no_hook))(kernels.vector_add)
+
+def configured(hook: Any, **values: int) -> Any:
+    config = triton.Config({**BLOCKS, **values}, num_warps=8, pre_hook=hook)
+    return tuned(config)(kernels.persistent_matmul)
+
+
+def test_a_hook_that_sets_block_shapes():
+    facts = extract(configured(halve), signature=DUMMY)
+    assert facts == extract(kernels.persistent_matmul, signature=DESCRIPTORS, num_warps=8, num_stages=3, **BLOCKS)
+    assert extract(configured(halve, BLOCK_M=64), signature=DUMMY).descriptors[0].block_shape == (64, 64)
+    assert extract(configured(halve), signature=", ".join(DUMMY.values())) == facts
+
+
+def test_a_hook_over_example_arguments_leaves_them_as_they_are():
+    torch = pytest.importorskip("torch")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    half = torch.empty((256, 256), dtype=torch.float16, device="meta")
+    descriptors = [TensorDescriptor.from_tensor(half, [1, 1]) for _ in range(3)]
+    facts = extract(configured(halve), *descriptors[:2], c_desc=descriptors[2], M=33, N=33, K=33)
+    assert [d.block_shape for d in facts.descriptors[:2]] == [(128, 64)] * 2
+    assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
+
+
+def test_all_configurations_with_their_hooks(stub_driver):
+    configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
+    kernel = tuned(*configs)(kernels.persistent_matmul)
+    mod = load(kernel, signature=DUMMY, variants="all", grid=lambda META: (META["BLOCK_M"],))
+    name = next(name for name in mod if "BLOCK_M_128" in name)
+    a, b, c = (matrix(256, 64), matrix(128, 64), matrix(256, 128))
+    stub_driver.clear()
+    mod.persistent_matmul(a, b, c, 256, 128, 64)
+    mod[name](a, b, c, 256, 128, 64)
+    assert [launch.grid[0] for launch in stub_driver.launches()] == [64, 128]
+
+
+def matrix(rows: int, columns: int) -> CudaArray:
+    array = aligned_array(dtype="float16")
+    array.shape, array.strides = (rows, columns), (columns, 1)
+    return array
+
+
+COUNT = [0]
+
+
+def counts(_: Any) -> None:
+    COUNT[0] += 1
+
+
+def by_global(nargs: Any) -> None:
+    global COUNT  # noqa: PLW0603  what the test is about
+    COUNT = nargs["BLOCK"]
+
+
+def by_import(_: Any) -> None:
+    import gc
+
+    gc.collect()
+
+
+def by_closure() -> Callable[[Any], None]:
+    count = 0
+
+    def hook(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        (lambda nargs: nargs["out_ptr"].zero_(), "it uses 'out_ptr', which is unknown at the build (its zero_)."),
+        (lambda nargs: nargs["nothing"], "it uses 'nothing', which is unknown at the build ('nothing')."),
+        (counts, "this hook is different: it uses 'COUNT', which is a list."),
+        (by_global, "this hook is different: it contains the instruction STORE_GLOBAL 'COUNT'."),
+        (by_import, "this hook is different: it contains the instruction IMPORT_NAME 'gc'."),
+        (by_closure(), "this hook is different: it contains the instruction STORE_DEREF 'count'."),
+        (lambda _: input(), "this hook is different: it uses 'input', which is a builtin_function_or_method."),
+        (print, "this hook is different: it is a builtin_function_or_method, which cannot be inspected."),
+    ],
+)
+def test_hooks_that_no_library_can_run(hook, expected):
+    kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
     message = refusal(SignatureError, kernel, signature=ADD)
     assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
-    assert "has a pre_hook, Python code that Triton runs before each launch" in message
+    assert "has a pre_hook, Python code that Triton runs before each launch. jitload supports only hooks" in message
+    assert expected in message
     assert "config={'BLOCK': 64, …} or variants=[…], and do the hook's work before the call" in message
     with pytest.raises(SignatureError, match="has a pre_hook"):
         load(kernel, signature=ADD, variants="all")
     assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook
+    assert COUNT == [0]

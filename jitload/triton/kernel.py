@@ -275,18 +275,6 @@ def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
     )
 
 
-def check_has_no_hook(kernel: TritonKernel, config: Any) -> None:
-    """Raise SignatureError if a configuration has a pre_hook, which a library cannot run before each launch."""
-    if getattr(config, "pre_hook", None) is not None:
-        name, value = next(iter(config_values(config).items()))
-        raise SignatureError(
-            f"kernel {kernel.name!r}: the configuration ({show_values(config_values(config))}) has a pre_hook, Python "
-            "code that Triton runs before each launch. Pass the values of the configuration without the hook, "
-            f"config={{{name!r}: {value!r}, …}} or variants=[…], and do the hook's work before the call. If it sets "
-            "the block_shape of tensor descriptors, give their types with this shape: 'tensordesc<fp16[128, 64]>'"
-        )
-
-
 def config_values(config: Any) -> dict[str, Any]:
     """Return the values of constexprs and options in a `triton.Config` or a mapping."""
     if isinstance(config, Mapping):

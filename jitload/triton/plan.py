@@ -18,7 +18,6 @@ from jitload.triton.kernel import (
     OPTIONS,
     CompileSpec,
     TritonKernel,
-    check_has_no_hook,
     choose_config,
     config_values,
     plain_value,
@@ -67,7 +66,6 @@ class Plan:  # not a named tuple, as `TritonKernel`
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
     """Return the specialization that `spec` describes. Values of the configuration and of heuristics are included."""
     config = choose_config(kernel, spec)
-    check_has_no_hook(kernel, config)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
     for name, value in tuned.items():
@@ -77,9 +75,10 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
                 "in constexprs= or as a keyword: pass it once"
             )
     values = {**tuned, **spec.options, **spec.constexprs}
-    if kernel.heuristics:
-        from jitload.triton.heuristics import apply_heuristics
+    if getattr(config, "pre_hook", None) is not None or kernel.heuristics:
+        from jitload.triton.heuristics import apply_heuristics, apply_pre_hook
 
+        spec = apply_pre_hook(kernel, spec, config, values)
         explicit = {*getattr(config, "kwargs", config), *spec.constexprs, *spec.options}
         values = apply_heuristics(kernel, spec, values, explicit)
     constexprs = {name: value for name, value in values.items() if name in names or name in spec.constexprs}
