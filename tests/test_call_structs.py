@@ -141,20 +141,20 @@ LAYOUTS = {
     "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8",
     "template <class A, int N> struct Two { A a; Box<A> b[N]; }; @ Two<float, 2>":
         "f4*1@0;f4*1@4;i4*1@8;f4*1@12;i4*1@16",
-    "struct D : public Box<float> { short s; }; @ D": "f4*1@0;i4*1@4;i2*1@8",
+    "struct D : public Box<float> { short s; }; @ D": "i2*1@8;?8*1@0;?2*1@10",
     "struct Un { float q; union { int i; float f; }; struct { float x; struct { int y; } in; }; }; @ Un":
-        "f4*1@0;b4*1@4;f4*1@8;i4*1@12",
+        "f4*1@0;?12*1@4",
     "#define FIELD(t, n) t n;\nstruct Mac { int a; FIELD(float, x) int y; }; @ Mac": "i4*1@0;?8*1@4",
     "#define HIDDEN char c;\n#define VIA HIDDEN\nstruct Hid { char a; VIA int n; }; @ Hid": "i1*1@0;?7*1@1",
     "#define REAL float\n#define N 2\nstruct Plain { REAL a[N][3]; float4 v[N]; }; @ Plain": "f4*6@0/12;f4*8@32/16",
     "struct Bits { float a; int b, c : 3; }; @ Bits": "f4*1@0;i4*1@4;?4*1@8",
     "struct Arr { __half h; dim3 g; enum K { A1 } k; void (*f)(int); unsigned char t[2][2][2]; }; @ Arr":
-        "f2*1@0;u4*3@4;u4*1@16;u8*1@24;u1*8@32/4/2",
+        "f2*1@0;u4*3@4;u1*8@32/4/2;?2*1@2;?16*1@16",
     "struct Virt { __device__ Virt() : n(1) {} int n; __device__ int get() const { return n; } static const int S = 1;"
     " __device__ operator int() const { return n; } }; @ Virt": "i4*1@0",
     "template <class T> struct Spec { T a; }; template <> struct Spec<int> { int a, b; }; @ Spec<int>": "i4*1@0;i4*1@4",
     '#include "params.h"\nstruct Outer { lib::Params p; }; @ Outer': "f4*3@0;i4*1@12",
-    "struct Shadow : Box<float> { int n; }; @ Shadow": "f4*1@0;i4*1@8;?4*1@4",
+    "struct Shadow : Box<float> { int n; }; @ Shadow": "i4*1@8;?8*1@0",
     "struct __attribute__((packed)) Packed { char c; float a; }; @ Packed": "i1*1@0;f4*1@1",
     "#define KIND struct\nKIND Unread { float x; }; @ Unread": "",
     "struct Q { float x, y; int n; }; typedef Q R; typedef const R S; @ S": "f4*1@0;f4*1@4;i4*1@8",
@@ -164,7 +164,7 @@ LAYOUTS = {
     " unsigned char tag[3]; Pair pairs[2]; Mode m; float4 v; bool on : 1; } Tagged; @ Tagged":
         "f8*1@0;u8*1@8;f8*3@16;u1*3@40;f4*1@44;i4*1@48;f4*1@52;i4*1@56;i2*1@60;f4*4@64;?1*1@43;?2*1@62;?16*1@80",
     "class Hidden { int secret; public: float seen; static const int N1 = 3; }; @ Hidden": "f4*1@4;?4*1@0",
-    "union Either { int i; float f; }; @ Either": "b4*1@0",
+    "union Either { int i; float f; }; @ Either": "",
     "struct Wide { " + " ".join(f"float f{i};" for i in range(40)) + " }; @ Wide":
         ";".join(f"f4*1@{4 * i}" for i in range(40)),
 }  # fmt: skip
@@ -187,9 +187,7 @@ def test_each_kind_of_structure_has_a_layout(tmp_path):
     )
     cubin = jitload.compile_cubin(code, arch="sm_90", extra_include_paths=[str(tmp_path)])
     for kernel in (mod["k"].kernel, cubin.kernels[0]):
-        layouts = [parameter.layout for parameter in kernel.parameters]
-        assert layouts == [text.replace("u4*1@16", "i4*1@16") if kernel is not mod["k"].kernel else text
-                           for text in LAYOUTS.values()]  # fmt: skip
+        assert [parameter.layout for parameter in kernel.parameters] == [*LAYOUTS.values()]
     assert [parameter.layout for parameter in mod["t"].kernel.parameters] == ["i2*1@0;i4*1@4", "i4*1@0;i4*1@4;i4*1@8"]
     arguments = [bytes(parameter.size) for parameter in mod["k"].kernel.parameters]
     mod["k"](*arguments)

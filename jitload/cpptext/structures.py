@@ -38,32 +38,28 @@ class Field(NamedTuple):
     """A member of a structure.
 
     Attributes:
-        path: Its name, or `inner.name` if its structure is unnamed and is the type of a member `inner`.
-        type: The unqualified name of its type, or "" for pointers and unnamed types.
-        is_opaque: Whether it is in a union, so that its bytes may have several meanings.
+        name: Its name.
+        type: The unqualified name of its type, or "" for pointers.
     """
 
-    path: str
+    name: str
     type: str
-    is_opaque: bool
 
 
 class Structure(NamedTuple):
-    """The definition of a class.
+    """The definition of a class. Unions are not read.
 
     Attributes:
         name: Its name with namespaces, such as `ns::Params`.
         aliases: Its unqualified names: the tag, and the name given by a typedef.
-        fields: Its public members.
-        bases: The unqualified names of its bases.
+        fields: Its own public members, without those of its bases.
         is_template: Whether it is a template, or a member of one.
-        is_complete: Whether it certainly has no data members besides `fields` and the fields of its bases.
+        is_complete: Whether it certainly has no data members besides `fields`.
     """
 
     name: str
     aliases: tuple[str, ...]
     fields: tuple[Field, ...]
-    bases: tuple[str, ...]
     is_template: bool
     is_complete: bool
 
@@ -83,24 +79,12 @@ class Declarations(NamedTuple):
     variables: tuple[str, ...]
 
     def structures_named(self, name: str) -> tuple[Structure, ...]:
-        """Return the structures that an unqualified name may stand for, with the fields of their bases."""
+        """Return the structures that an unqualified name may stand for."""
         names, count = {name}, 0
         while count < len(names):
             count = len(names)
             names |= {alias.type for alias in self.aliases if alias.name in names}
-        return tuple(self._with_bases(s, 8) for s in self.structures if not names.isdisjoint(s.aliases))
-
-    def _with_bases(self, structure: Structure, depth: int) -> Structure:
-        fields, is_complete = structure.fields, structure.is_complete
-        for name in structure.bases:
-            bases = [s for s in self.structures if name in s.aliases] if depth else []
-            if len(bases) == 1:
-                base = self._with_bases(bases[0], depth - 1)
-                is_hidden = not {f.path for f in base.fields}.isdisjoint(f.path for f in fields)
-                fields, is_complete = (*base.fields, *fields), is_complete and base.is_complete and not is_hidden
-            else:
-                is_complete = False
-        return structure._replace(fields=fields, bases=(), is_complete=is_complete)
+        return tuple(s for s in self.structures if not names.isdisjoint(s.aliases))
 
 
 def type_name(text: str) -> str:
@@ -148,10 +132,10 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
     macros = _declaring_macros((*pieces, *others))
     declared: list[Structure | Alias | str] = []
     for text in pieces:
-        if any(word in text for word in (*_TAGS, "union", *SPACES)):
+        if any(word in text for word in (*_TAGS, *SPACES)):
             declared += _walk(_Scope(macros), _code(text))
     for text in others:
-        if any(word in text for word in (*_TAGS, "union")):
+        if any(word in text for word in _TAGS):
             declared += (s for s in _walk(_Scope(macros), _code(text)) if not isinstance(s, str))
     structures: dict[str, Structure] = {}
     for structure in declared:
@@ -235,7 +219,7 @@ def _structure(
 ) -> Structure | None:
     """Return the class that a declaration defines; None for other declarations."""
     words = [word for word in plain_words(head) if word != "final"]
-    tag = next((index for index, word in enumerate(words) if word in (*_TAGS, "union")), -1)
+    tag = next((index for index, word in enumerate(words) if word in _TAGS), -1)
     names, following = words[tag + 1 : tag + 2], words[tag + 2 : tag + 3]
     if not body or tag < 0 or not {"enum", "(", "="}.isdisjoint(words) or following not in ([], [":"], ["<"]):
         return None
@@ -244,18 +228,16 @@ def _structure(
     if not names:
         return None
     members = _members(body, is_public=words[tag] != "class", scope=scope, owner=names[0])
-    bases = " ".join(words[words.index(":") + 1 :]) if ":" in words else ""
     return Structure(
         name="::".join((*scope.names, names[-1])),
         aliases=tuple(names),
-        fields=tuple(f._replace(is_opaque=words[tag] == "union" or f.is_opaque) for f in members if f.path),
-        bases=tuple(map(type_name, re.sub(r"<.*?>+", "", bases).split(","))) if bases else (),
+        fields=tuple(member for member in members if member.name),
         is_template=False,
-        is_complete=_UNKNOWN not in members and following != ["<"] and "virtual" not in bases,
+        is_complete=_UNKNOWN not in members and following == [],
     )
 
 
-_UNKNOWN = Field("", "", is_opaque=True)  # stands for members whose names are not known
+_UNKNOWN = Field("", "")  # stands for members whose names are not known
 
 
 def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: str = "") -> list[Field]:
@@ -274,37 +256,17 @@ def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: st
 def _member(member: Sequence[Token], scope: _Scope, owner: str) -> list[Field]:
     """Return the members that a declaration in a class declares."""
     words = [token.text for token in member]
-    opening = words.index("{") if "{" in words else len(words)
-    head = plain_words(words[:opening])
-    if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words:
+    head = plain_words(words[: words.index("{")]) if "{" in words else words
+    if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words or head in (["struct"], ["union"]):
         return [_UNKNOWN]
-    if opening < len(words) and head in (["struct"], ["union"]):
-        return _unnamed_member(member, opening, scope, is_union=head == ["union"])
     if head[:1] == ["enum"]:
-        names = (
-            words[find_closing(member, opening) + 1 :] if opening < len(words) else head[-1:] if len(head) > 2 else []
-        )
-        return [Field(name, "", is_opaque=False) if re.match(r"\w", name) else _UNKNOWN for name in names]
-    bare = _without_groups(member)
-    if pointer := re.fullmatch(r"[\w: ]+ \( \* (\w+) \) \([^()]*\)", " ".join(bare)):
-        return [Field(pointer[1], "", is_opaque=False)]
-    names = _declared_names(member)
+        return [] if words[-1] == "}" or len(words) == 2 else [_UNKNOWN]
+    bare, names = _without_groups(member), _declared_names(member)
     if not names:
         return [] if _declares_no_member(bare, owner) else [_UNKNOWN]
     first = bare[: next((index for index, word in enumerate(bare) if word in (",", "=")), len(bare))]
-    fields = [Field(name, type_name(" ".join(first[:-1])), is_opaque="union" in words) for name in names]
+    fields = [Field(name, type_name(" ".join(first[:-1]))) for name in names]
     return [*fields, _UNKNOWN] if ":" in bare else fields
-
-
-def _unnamed_member(member: Sequence[Token], opening: int, scope: _Scope, *, is_union: bool) -> list[Field]:
-    """Return the members of an unnamed structure or union in a class."""
-    closing = find_closing(member, opening)
-    fields = _members(member[opening + 1 : closing], is_public=True, scope=scope)
-    names = [token.text for token in member[closing + 1 :]]
-    if len(names) > 1 or _UNKNOWN in fields:
-        return [_UNKNOWN]
-    prefix = "".join(f"{name}." for name in names)
-    return [Field(prefix + field.path, field.type, is_opaque=is_union or field.is_opaque) for field in fields]
 
 
 def _declares_no_member(words: Sequence[str], owner: str) -> bool:

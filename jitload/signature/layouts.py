@@ -210,9 +210,9 @@ def _inner_chains(
 ) -> Iterator[tuple[tuple[str, ...], Structure]]:
     yield steps, structure
     for field in structure.fields if len(steps) < _MAX_DEPTH else ():
-        if field.type and not field.is_opaque:
+        if field.type:
             for inner in declarations.structures_named(field.type):
-                yield from _inner_chains(declarations, (*steps, field.path), inner)
+                yield from _inner_chains(declarations, (*steps, field.name), inner)
 
 
 def _member(type_: str, path: str) -> str:
@@ -234,12 +234,8 @@ def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], 
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
     fields = [
-        f"__jitload_field<{offset(type_, field.path)}, sizeof({_member(type_, field.path)}), "
-        + (
-            "void>"
-            if field.is_opaque
-            else f"typename __jitload_promote<decltype({_member(type_, field.path)})>::__jitload_type>"
-        )
+        f"__jitload_field<{offset(type_, field.name)}, sizeof({_member(type_, field.name)}), "
+        f"typename __jitload_promote<decltype({_member(type_, field.name)})>::__jitload_type>"
         for field in structure.fields
     ]
     for start in range(0, len(fields), _CHUNK):
@@ -339,7 +335,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
             for inner in (*structures[element].members, *_unknown_bytes(structures[element])):
                 yield from _runs(inner._replace(offset=start + inner.offset), structures)
     elif member.size:
-        yield f"{'b' if element == 'void' else '?'}{member.size}*1@{member.offset}"
+        yield f"?{member.size}*1@{member.offset}"
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
