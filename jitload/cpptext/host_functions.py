@@ -184,8 +184,7 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
     runs = [list(split_directives(tokenize(text))) for text in texts]
     device_words = frozenset().union(*map(_device_words, runs))
     always_kept = frozenset() if only_mentioned else device_words
-    host_macros = _instantiating_macros([run for text_runs in runs for run in text_runs], device_words)
-    parts = [_Parts(*part, host_macros, device_words, always_kept) for part in zip(texts, runs, strict=True)]
+    parts = [_Parts(*part, device_words, always_kept) for part in zip(texts, runs, strict=True)]
     reached = {token.text for token in tokenize(mentioned)}.union(*(part.seeds for part in parts))
     pending = True
     while pending:
@@ -202,26 +201,11 @@ def _device_words(runs: Sequence[Run]) -> frozenset[str]:
     return _DEVICE_WORDS.union(macros_with(_DEVICE_WORDS, runs))
 
 
-def _instantiating_macros(runs: Sequence[Run], device_words: frozenset[str]) -> frozenset[str]:
-    """Return the names of macros that stand for explicit instantiations of templates of the host.
-
-    An example is `#define INSTANTIATE(T) template void run<T>(T*, int);`.
-    """
-    bodies = [[token.text for token in run[2:]] for directive, run in runs if directive and directive.name == "define"]
-    found: set[str] = set()
-    for name, *body in bodies:
-        start = body.index(")") + 1 if body[:1] == ["("] and ")" in body else 0
-        instantiates = body[start : start + 1] == ["template"] and body[start + 1 : start + 2] != ["<"]
-        if (instantiates or not found.isdisjoint(body[start : start + 1])) and device_words.isdisjoint(body):
-            found.add(name)
-    return frozenset(found)
-
-
 class _Declaration:
     """A declaration with the names that it declares and the words that it contains.
 
     `is_kept` says whether device code needs the declaration. `host_spans` are the (start, end) positions of host code
-    in the member functions of a class.
+    in the member functions of a class, or in a macro.
     """
 
     def __init__(
@@ -242,18 +226,17 @@ class _Declaration:
 class _Parts:
     """The declarations that may be left out of a text. `seeds` are the words in all other declarations.
 
-    Functions with one of the words `always_kept` are among the latter. Uses of `host_macros` are always left out.
+    Functions with one of the words `always_kept` are among the latter.
     """
 
     def __init__(
         self,
         text: str,
         runs: Sequence[Run],
-        host_macros: frozenset[str],
         device_words: frozenset[str],
         always_kept: frozenset[str],
     ) -> None:
-        self._text, self._host_macros = text, host_macros
+        self._text = text
         self._device_words, self._always_kept = device_words, always_kept
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
@@ -261,19 +244,17 @@ class _Parts:
         # All directives stay in the text. The words in the body of a macro count as used only if the macro is used.
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
-                self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
-        self._read(list(self._without_instantiations(split_branches(runs)[0])))
+                spans = self._instantiation(run[3:])
+                self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:], host_spans=spans))
+        self._read(split_branches(runs)[0])
 
-    def _without_instantiations(self, code: Sequence[Token]) -> Iterator[Token]:
-        end = -1
-        for index, token in enumerate(code):
-            if index > end and token.text in self._host_macros:
-                has_arguments = [following.text for following in code[index + 1 : index + 2]] == ["("]
-                end = max(index, find_closing(code, index + 1)) if has_arguments else index
-                span = (token.start, code[end].start + len(code[end].text))
-                self.declarations.append(_Declaration(frozenset(), (), span))
-            elif index > end:
-                yield token
+    def _instantiation(self, definition: Sequence[Token]) -> list[tuple[int, int]]:
+        """Return the (start, end) of a macro's body if it begins with an explicit instantiation of a host template."""
+        words = [token.text for token in definition]
+        start = words.index(")") + 1 if words[:1] == ["("] and ")" in words else 0
+        instantiates = words[start : start + 1] == ["template"] and words[start + 1 : start + 2] != ["<"]
+        is_of_host = instantiates and self._device_words.isdisjoint(words)
+        return [(definition[start].start, definition[-1].start + len(words[-1]))] if is_of_host else []
 
     def _read(self, code: Sequence[Token]) -> None:
         for _, declaration, head in declarations_in(code):

@@ -148,24 +148,12 @@ def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
             f"This {format_name} is newer than the linker. Install a newer linker ({newer_linker}), "
             f"or generate the {format_name} with an older compiler."
         )
-    if "with .target '" in log or "specified by .target is higher" in log:
-        return _target_hint(job)
+    if (target := _TARGET.search(job.data)) and ("with .target '" in log or "specified by .target is higher" in log):
+        hint = f"This PTX is for {target[1].decode()}, and not for {job.arch}. Compile it for "
+        return Words(hint, Argument("arch", target[1].decode()), ", or generate it for another .target.")
     if "unrecognized option" in log:
         return (
             "Code that is already compiled takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' "
             "and '-lineinfo'."
         )
     return ""
-
-
-def _target_hint(job: LinkJob) -> str:
-    """Return advice about PTX whose `.target` excludes the job's architecture, or "" if the PTX has no `.target`."""
-    match = _TARGET.search(job.data)
-    if match is None:
-        return ""
-    target = match[1].decode()
-    archs = {"a": f"{target} alone", "f": f"{target} and newer architectures of its family"}
-    return Words(
-        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for ",
-        *(Argument("arch", target), ", or generate it for another .target."),
-    )
