@@ -36,7 +36,7 @@ tvm_ffi_embed_cubin(
   NAME env
 )
 add_library(lib SHARED ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o)
-target_link_libraries(lib PRIVATE tvm_ffi::header tvm_ffi::shared)
+target_link_libraries(lib PRIVATE tvm_ffi_header tvm_ffi_shared)
 set_target_properties(lib PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
 """
 OLD_PACKAGE = """

@@ -262,3 +262,11 @@ endmacro()
 macro(tvm_ffi_embed_bin_into)
   jitload_internal_embed_bin_into(tvm_ffi_embed_bin_into ${ARGV})
 endmacro()
+
+# The targets' names in tvm-ffi 0.1.6, which projects with the older functions use.
+foreach(_jitload_name IN ITEMS header shared)
+  if(TARGET tvm_ffi::${_jitload_name} AND NOT TARGET tvm_ffi_${_jitload_name})
+    add_library(tvm_ffi_${_jitload_name} INTERFACE IMPORTED)
+    target_link_libraries(tvm_ffi_${_jitload_name} INTERFACE tvm_ffi::${_jitload_name})
+  endif()
+endforeach()
