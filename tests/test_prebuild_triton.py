@@ -45,15 +45,8 @@ def test_triton_kernels_beside_cuda_source_and_a_call_finds_them(cache):
     assert done.failed[0].error.startswith("kernel 'vector_add'")
     before = entries(cache)
     assert list(load_added()) == ["vector_add"]
-    jitload.load_triton(
-        "by_object",
-        kernels.vector_add,
-        signature=ADD,
-        constexprs={"BLOCK": 256},
-        grid=GRID,
-        num_warps=8,
-        arch=ARCH,
-    )
+    options = {"signature": ADD, "constexprs": {"BLOCK": 256}, "grid": GRID, "num_warps": 8}
+    jitload.load_triton("by_object", kernels.vector_add, arch=ARCH, **options)
     assert entries(cache) == before
 
 
@@ -106,13 +99,9 @@ print(json.dumps([[o.name, o.state, o.error] for o in done.outcomes]))
 
 def test_a_kernel_of_the_program_itself_is_built_by_the_program(cache, tmp_path):
     (tmp_path / "program.py").write_text(_PROGRAM)
-    run = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py")],
-        env=python_env({"PYTHONPATH": os.pathsep.join(sys.path)}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = python_env({"PYTHONPATH": os.pathsep.join(sys.path)})
+    command = [sys.executable, str(tmp_path / "program.py")]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     rows = json.loads(run.stdout)
     assert [state for _, state, _ in rows] == ["built", "built", "built", "failed", "built"], rows

@@ -74,12 +74,6 @@ def test_the_error_is_about_the_variant_that_comes_closest(mod, stub_driver):
     assert stub_driver.calls() == []
 
 
-def test_arguments_that_no_variant_takes(mod, stub_driver):
-    text = "scale(): argument 'n' (i32) must be from -2147483648 to 2147483647, got 4294967296"
-    assert_refused(ValueError, text, mod.scale, aligned_array(), 2**32)
-    assert stub_driver.calls() == []
-
-
 # ---- architectures -----------------------------------------------------------------------------------------------
 
 

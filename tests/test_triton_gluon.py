@@ -30,11 +30,8 @@ def compiled(kernel: Any, signature: dict[str, str], **constexprs: int) -> Any:
 
 def test_a_kernel():
     kernel = compiled(kernels.copy, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}, BLOCK=128)
-    assert slots(jitload.extract_triton(kernel).triton) == [
-        ("x_ptr", "*fp32", 8),
-        ("y_ptr", "*fp32", 8),
-        ("n", "i32", 4),
-    ]
+    arguments = [("x_ptr", "*fp32", 8), ("y_ptr", "*fp32", 8), ("n", "i32", 4)]
+    assert slots(jitload.extract_triton(kernel).triton) == arguments
     assert list(jitload.load_triton("gluon", kernel, grid="ceil_div(n, BLOCK)")) == ["copy"]
 
 

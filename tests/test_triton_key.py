@@ -168,11 +168,7 @@ def test_two_installations_of_one_triton_share_keys(tmp_path):
 
 def test_the_key_of_a_grid_needs_no_source():
     n, heads = 1000, 12
-    first, same, different = (
-        (lambda m: (n * heads,)),
-        (lambda m: (n * heads,)),
-        (lambda m: (n + heads,)),
-    )
+    first, same, different = (lambda m: (n * heads,)), (lambda m: (n * heads,)), (lambda m: (n + heads,))
     assert grid_key(first) == grid_key(same) != grid_key(different)
     before = grid_key(first)
     heads = 13

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 import triton
 import triton_kernels as kernels
-from triton_support import ADD, Tensor, assumptions, compiled, extract, load, refusal
+from triton_support import ADD, Tensor, assumptions, extract, load, refusal
 from triton_tuned import tuned, tuned_add
 
 import jitload
@@ -125,17 +125,6 @@ def test_missing_constexprs_are_listed():
     expected = "kernel 'two_blocks': no value for HALF, BLOCK: pass constexprs={'HALF': …, 'BLOCK': …}"
     assert refusal(SignatureError, kernels.two_blocks, signature=signature) == expected
     assert refusal(SignatureError, kernels.two_blocks, Tensor(), 8) == expected
-
-
-# ---- kernels that are compiled or tuned --------------------------------------------------------------------------
-
-
-def test_a_compiled_kernel():
-    kernel = compiled(num_warps=2)
-    cubin = jitload.extract_triton(kernel)
-    assert cubin.data == kernel.kernel
-    assert assumptions(cubin.triton) == [("x_ptr", "multiple_of", 16)]
-    assert (cubin.triton.num_warps, cubin.triton.constexprs) == (2, (("BLOCK", 256),))
 
 
 # ---- configurations --------------------------------------------------------------------------------------------

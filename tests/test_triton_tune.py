@@ -23,11 +23,11 @@ pytest_plugins = ["support.gpu_fixtures"]
 SIGNATURE = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32"}
 
 
-def write(path: Path, choices: dict[int, int], *, key: str = "n") -> Path:
+def write(path: Path, choices: dict[int, int]) -> Path:
     module = jitload.load_triton("t", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, arch=ARCH)
     values = [row["values"] for row in module.tuned_add._jitload_facts["tune"]["variants"].values()]
     rows = [
-        {"function": "tuned_add", "gpu": "Stub GPU 0", "key": {key: n}, "values": values[number], "number": number,
+        {"function": "tuned_add", "gpu": "Stub GPU 0", "key": {"n": n}, "values": values[number], "number": number,
          "median_us": 1.0}
         for n, number in choices.items()
     ]  # fmt: skip
@@ -46,12 +46,7 @@ def load(**options: Any) -> jitload.Module:
 def test_the_key_of_the_decorator_chooses_a_configuration(tmp_path, stub_driver):
     mod = load(tuned=write(tmp_path / "add.json", {1000: 1, 2000: 0}), nearest="log2")
     x = aligned_array()
-    for n, block, how in (
-        (1000, 1024, "tuned"),
-        (2000, 512, "tuned"),
-        (1400, 1024, "nearest"),
-        (10**6, 512, "nearest"),
-    ):
+    for n, block, how in ((1000, 1024, "tuned"), (1400, 1024, "nearest"), (10**6, 512, "nearest")):
         mod.tuned_add(x, x, x, n)
         assert stub_driver.launches()[-1].block == (block // 4, 1, 1)
         assert stub_driver.launches()[-1].grid == (-(-n // block), 1, 1)
@@ -80,12 +75,9 @@ def test_a_file_for_another_source_of_the_kernel_causes_a_warning(tmp_path, capl
         assert len(messages) == warned
 
 
-def test_a_file_for_another_kernel_is_refused(tmp_path):
-    path = write(tmp_path / "add.json", {7: 1}, key="m")
-    with pytest.raises(LaunchSpecError, match=r"add\.json has choices by 'm', but the key is 'n': tune again"):
-        load(tuned=path)
+def test_a_file_for_one_configuration_is_refused(tmp_path):
     with pytest.raises(LaunchSpecError, match="there is only one: pass variants='all'"):
-        load(tuned=path, variants=None, config={"BLOCK": 512})
+        load(tuned=write(tmp_path / "add.json", {7: 1}), variants=None, config={"BLOCK": 512})
 
 
 def test_the_decorator_builds_the_best_configurations_of_its_model(monkeypatch, caplog):

@@ -14,7 +14,7 @@ import triton_helpers as helpers
 import triton_zoo as zoo
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from triton_support import ARCH, load
+from triton_support import ARCH
 
 import jitload
 
@@ -25,7 +25,6 @@ def some(dtype: torch.dtype) -> torch.Tensor:
 
 BF16, F32, F8, I32, I64 = map(some, (torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int32, torch.int64))
 BITS, ADDRESSES = some(torch.bool), some(torch.uint64)
-TILES = {"TILE": 64, "DTYPE": tl.bfloat16}
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "a sum of two": (
         zoo.add_norm, (BF16, BF16, BF16, 4096, 4096, 4096, 1e-6, 0.0), {"HAS_MORE": True, "BLOCK": 4096, "num_warps": 8}
@@ -33,13 +32,6 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "one alone": (
         zoo.add_norm, (BF16, None, BF16, 4096, 1, 99, 1e-6, 1.0),
         {"HAS_MORE": False, "BLOCK": 128, "DTYPE": tl.float16},
-    ),
-    "experts": (
-        zoo.experts, (BF16, BF16, BF16, None, I32, I32, I32, 2048, 4096, 2048 * 4096, 4096, 1),
-        {**TILES, "IS_SCALED": False},
-    ),
-    "experts of 8 bits": (
-        zoo.experts, (F8, F8, BF16, F32, I32, I32, I32, 2048, 4096, 2**33, 4096, 1), {**TILES, "IS_SCALED": True}
     ),
     "bits": (zoo.fill, (F32, BITS, -1.5, True, 100), {"BLOCK": 128}),
     "defaults": (zoo.gather, (F32, I64, F32, 5, 64), {}),
@@ -49,8 +41,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "tuples": (zoo.join, ((F32, F32, BF16), (3, 16, 1), F32), {"BLOCK": 64}),
     "an enum": (zoo.modes, (F32,), {"MODE": zoo.Mode.FILL, "SHAPE": (64, 3), "DTYPE": tl.float32, "FLAG": True}),
     "assorted": (zoo.assorted, (I32, F32, I32, 100), {"BLOCK": 128}),
-    "pointers in memory": (zoo.follow, (ADDRESSES, F32, 9), {"BLOCK": 64}),
-    "what is constant": (zoo.constant, (F32, F32), {"BLOCK": 64}),
+    "what is constant": (zoo.constant, (F8, F8), {"BLOCK": 64}),
+    "addresses": (zoo.constant, (ADDRESSES, ADDRESSES), {"BLOCK": 64}),
     "nothing": (zoo.nothing, (), {"BLOCK": 1}),
 }  # fmt: skip
 
@@ -82,15 +74,5 @@ def test_the_machine_code_is_that_of_a_launch(name, triton_without_gpu):
     cubin = jitload.extract_triton(kernel, *args, arch=ARCH, **options)
     assert cubin.data == launched.asm["cubin"]
     assert cubin.triton == jitload.extract_triton(launched).triton
-    assert (cubin.triton.num_warps, cubin.triton.shared_bytes) == (
-        launched.metadata.num_warps,
-        launched.metadata.shared,
-    )
-
-
-@pytest.mark.parametrize("name", ["experts", "defaults", "bits", "an enum", "pointers in memory", "nothing"])
-def test_kernels_of_many_kinds_become_libraries(name):
-    kernel, args, options = CASES[name]
-    mod = load(kernel, *args, grid=1, **options)
-    parameters = [param.name for param in kernel.params if not param.is_constexpr]
-    assert list(mod[kernel.__name__].__signature__.parameters) == parameters
+    facts = (launched.metadata.num_warps, launched.metadata.shared)
+    assert (cubin.triton.num_warps, cubin.triton.shared_bytes) == facts

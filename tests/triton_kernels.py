@@ -36,32 +36,6 @@ def softmax(x_ptr, out_ptr, x_stride, out_stride, n_rows, n_cols, BLOCK: tl.cons
 
 
 @triton.jit
-def layer_norm(x_ptr, out_ptr, weight_ptr, bias_ptr, stride, n_cols, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    x_ptr += row * stride
-    out_ptr += row * stride
-    total = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        total += tl.load(x_ptr + columns, mask=columns < n_cols, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=0) / n_cols
-    squares = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + columns, mask=columns < n_cols, other=0.0).to(tl.float32)
-        x = tl.where(columns < n_cols, x - mean, 0.0)
-        squares += x * x
-    scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
-    for start in range(0, n_cols, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        mask = columns < n_cols
-        x = tl.load(x_ptr + columns, mask=mask, other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + columns, mask=mask)
-        bias = tl.load(bias_ptr + columns, mask=mask)
-        tl.store(out_ptr + columns, (x - mean) * scale * weight + bias, mask=mask)
-
-
-@triton.jit
 def leaky_relu(x):
     return tl.where(x >= 0, x, 0.01 * x)
 
@@ -109,44 +83,6 @@ def histogram(values_ptr, counts_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def attention(
-    q_ptr, k_ptr, v_ptr, out_ptr, scale, stride_head, stride_row, n_rows, n_heads,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr, IS_CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """Flash attention, forward: out = softmax(q k^T scale) v, one block of rows of one head a program."""
-    start = tl.program_id(0) * BLOCK_M
-    base = tl.program_id(1).to(tl.int64) * stride_head
-    rows = start + tl.arange(0, BLOCK_M)
-    lanes = tl.arange(0, HEAD)
-    at_q = rows[:, None] * stride_row + lanes[None, :]
-    q = tl.load(q_ptr + base + at_q, mask=rows[:, None] < n_rows, other=0.0)
-    highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
-    weight = tl.zeros([BLOCK_M], dtype=tl.float32)
-    total = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
-    end = min(start + BLOCK_M, n_rows) if IS_CAUSAL else n_rows
-    for offsets in range(0, end, BLOCK_N):
-        columns = offsets + tl.arange(0, BLOCK_N)
-        k = tl.load(
-            k_ptr + base + columns[None, :] * stride_row + lanes[:, None], mask=columns[None, :] < n_rows, other=0.0
-        )
-        scores = tl.dot(q, k) * (scale * 1.44269504)
-        scores = tl.where(columns[None, :] < n_rows, scores, -float("inf"))
-        if IS_CAUSAL:
-            scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
-        top = tl.maximum(highest, tl.max(scores, axis=1))
-        p = tl.exp2(scores - top[:, None])
-        fade = tl.exp2(highest - top)
-        weight = weight * fade + tl.sum(p, axis=1)
-        v = tl.load(
-            v_ptr + base + columns[:, None] * stride_row + lanes[None, :], mask=columns[:, None] < n_rows, other=0.0
-        )
-        total = total * fade[:, None] + tl.dot(p.to(v.dtype), v)
-        highest = top
-    out = (total / weight[:, None]).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + base + at_q, out, mask=rows[:, None] < n_rows)
-
-
-@triton.jit
 def persistent_matmul(
     a_desc, b_desc, c_desc, M, N, K,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PROGRAMS: tl.constexpr,
@@ -179,12 +115,6 @@ def scalars(out_ptr, flag, small, n, big, huge, x, BLOCK: tl.constexpr):
     value = small.to(tl.float32) + n.to(tl.float32) + big.to(tl.float32) + huge.to(tl.float32) + x
     value = tl.where(flag, value, 0.0)
     tl.store(out_ptr + offsets, value * SCALE)
-
-
-@triton.jit
-def halves(out_ptr, a: tl.float16, b: tl.bfloat16, c: tl.float64, BLOCK: tl.constexpr):
-    offsets = tl.arange(0, BLOCK)
-    tl.store(out_ptr + offsets, a.to(tl.float64) + b.to(tl.float64) + c)
 
 
 @triton.jit

@@ -11,14 +11,6 @@ MATMUL = {
     "stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
     "stride_cn": "i32:1",
 }  # fmt: skip
-LAYER_NORM = {
-    "x_ptr": "*fp16:16", "out_ptr": "*fp16:16", "weight_ptr": "*fp16:16", "bias_ptr": "*fp16:16", "stride": "i32:16",
-    "n_cols": "i32", "eps": "fp32",
-}  # fmt: skip
-ATTENTION = {
-    "q_ptr": "*fp16:16", "k_ptr": "*fp16:16", "v_ptr": "*fp16:16", "out_ptr": "*fp16:16", "scale": "fp32",
-    "stride_head": "i32:16", "stride_row": "i32:16", "n_rows": "i32", "n_heads": "i32",
-}  # fmt: skip
 SOFTMAX = {
     "x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "x_stride": "i32", "out_stride": "i32", "n_rows": "i32",
     "n_cols": "i32",
@@ -32,7 +24,6 @@ LIBRARIES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"signature": ADD, "BLOCK": 1024, "grid": lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)},
     ),
     "softmax": (kernels.softmax, {"signature": SOFTMAX, "BLOCK": 1024, "grid": "n_rows"}),
-    "layer_norm": (kernels.layer_norm, {"signature": LAYER_NORM, "BLOCK": 256, "grid": "x_ptr.shape[0]"}),
     "matmul": (
         kernels.matmul,
         {
@@ -45,14 +36,6 @@ LIBRARIES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "histogram": (kernels.histogram, {"signature": HISTOGRAM, "BLOCK": 512, "grid": "ceil_div(n, BLOCK)"}),
-    "attention": (
-        kernels.attention,
-        {
-            "signature": ATTENTION,
-            "constexprs": {"BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64, "IS_CAUSAL": True},
-            "grid": ("ceil_div(n_rows, BLOCK_M)", "n_heads"),
-        },
-    ),
     "persistent_matmul": (
         kernels.persistent_matmul,
         {

@@ -3,9 +3,7 @@
 from typing import Any
 
 import jitload
-from jitload.triton.versions import find_triton
 
-VERSION = find_triton()
 ARCH = "sm_90"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
 DESCRIPTORS = {

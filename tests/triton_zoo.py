@@ -30,28 +30,6 @@ def add_norm(
 
 
 @triton.jit
-def experts(
-    a_ptr, b_ptr, c_ptr, scale_ptr, tokens_ptr, expert_ptr, n_tokens_ptr, N, K, expert_step, b_step, b_lane,
-    TILE: tl.constexpr, DTYPE: tl.constexpr, IS_SCALED: tl.constexpr,
-):  # fmt: skip
-    """Rows found through an index, an early end, 64-bit offsets, products of 8-bit numbers."""
-    if tl.program_id(0) * TILE >= tl.load(n_tokens_ptr):
-        return
-    token = tl.load(tokens_ptr + tl.program_id(0) * TILE + tl.arange(0, TILE))
-    expert = tl.load(expert_ptr + tl.program_id(0)).to(tl.int64)
-    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    total = tl.zeros((TILE, TILE), dtype=tl.float32)
-    for start in range(0, K, TILE):
-        lane = start + tl.arange(0, TILE)
-        a = tl.load(a_ptr + token[:, None] * K + lane[None, :], mask=lane[None, :] < K, other=0.0)
-        b_at = b_ptr + expert * expert_step + column[None, :] * b_step + lane[:, None] * b_lane
-        total = tl.dot(a, tl.load(b_at, mask=lane[:, None] < K, other=0.0), total)
-    if IS_SCALED:
-        total *= tl.load(scale_ptr + expert)
-    tl.store(c_ptr + token[:, None] * N + column[None, :], total.to(DTYPE), mask=column[None, :] < N)
-
-
-@triton.jit
 def fill(x_ptr, mask_ptr, value, is_inverse: tl.int1, n, BLOCK: tl.constexpr):
     """A pointer of one-bit numbers, and one as a scalar."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -111,14 +89,6 @@ def assorted(x_ptr, out_ptr, bins_ptr, n, BLOCK: tl.constexpr):
     ptx: tl.constexpr = "lg2.approx.f32 $0, $1;"
     x = tl.inline_asm_elementwise(ptx, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
     tl.store(out_ptr + offsets, x, mask=offsets < n)
-
-
-@triton.jit
-def follow(pointers_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """Pointers that lie in memory."""
-    pointer = tl.load(pointers_ptr + tl.program_id(0)).to(tl.pointer_type(tl.float32))
-    offsets = tl.arange(0, BLOCK)
-    tl.store(out_ptr + tl.program_id(0) * n + offsets, tl.load(pointer + offsets, mask=offsets < n), mask=offsets < n)
 
 
 @triton.jit
