@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import kernel, python_command, python_env
+from builds import kernel, python_command, python_env, run_python
 
 import jitload
 from jitload import Launch
@@ -50,11 +50,7 @@ def load(name: str = "m") -> jitload.Module:
 
 def load_in_child(seconds: float = 0.0, **environment: str) -> str:
     """Return what a new process says of the module that it loads."""
-    text = LOAD.format(source=kernel("k"), seconds=seconds)
-    command = python_command(text)
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=python_env(environment), timeout=120
-    )
+    done = run_python(LOAD.format(source=kernel("k"), seconds=seconds), environment, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -142,14 +138,6 @@ def test_a_process_that_ends_first_leaves_no_half(cache, tmp_path):
     assert not list((cache / ".work").iterdir())
 
 
-def test_functions_that_make_libraries_make_them(cache, tmp_path):
-    load()
-    output = tmp_path / "m.so"
-    jitload.build_inline("m", cuda_sources=kernel("k"), functions=FUNCTIONS, arch="sm_90a", output=output)
-    assert list(jitload.load_module(output)) == ["k"]
-    assert product(entries(cache)[-1]) == "m.so"
-
-
 def test_damage_is_found(cache):
     for name in ("kernels.record", "sm_90a.cubin"):
         load()
@@ -190,22 +178,20 @@ def test_damaged_files_are_not_shown(cache):
 def test_a_header_that_changes_is_read_again_also_for_the_library(cache, tmp_path, monkeypatch):
     header = tmp_path / "value.h"
     source = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
+    options = {"functions": FUNCTIONS, "arch": "sm_90a", "extra_include_paths": [str(tmp_path)]}
 
     def load_with_header() -> None:
-        jitload.load_inline(
-            "m", cuda_sources=source, functions=FUNCTIONS, arch="sm_90a", extra_include_paths=[str(tmp_path)]
-        )
+        monkeypatch.setattr("jitload.pipeline._modules", {})
+        jitload.load_inline("m", cuda_sources=source, **options)
 
     header.write_text("#define VALUE 1\n")
     load_with_header()
     header.write_text("#define VALUE -12345\n")
     monkeypatch.setenv("JITLOAD_LIBRARY", "now")
-    monkeypatch.setattr("jitload.pipeline._modules", {})
     load_with_header()
     ptx = (entries(cache)[-1] / "sm_90a.ptx").read_text()
     assert product(entries(cache)[-1]) == "m.so"
     header.write_text("#define VALUE 1\n")
-    monkeypatch.setattr("jitload.pipeline._modules", {})
     load_with_header()
     assert (entries(cache)[-1] / "sm_90a.ptx").read_text() != ptx
 
@@ -242,8 +228,7 @@ def test_kernels_need_no_compiler(cache):
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu", "bare_path")
 def test_the_quickstart_runs_without_a_compiler(cache):
-    example = Path(__file__).parents[1] / "examples" / "quickstart.py"
-    command = [sys.executable, str(example)]
+    command = [sys.executable, str(Path(__file__).parents[1] / "examples" / "quickstart.py")]
     done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
 

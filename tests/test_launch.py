@@ -5,7 +5,6 @@ import pickle
 import re
 from dataclasses import FrozenInstanceError, fields, replace
 from enum import IntEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,8 @@ def test_documentation_names_every_field():
     """The manual's table of fields and the docstring, in which a new row would be missing."""
     names = [field.name for field in fields(Launch)]
     manual = (Path(__file__).parent.parent / "docs" / "launching.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| (`\w+`(?:, `\w+`)*) \|", manual.partition("## The Launch record")[2].partition("\n## ")[0], re.MULTILINE
-    )
+    section = manual.partition("## The Launch record")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section, re.MULTILINE)
     in_manual = [name for row in rows for name in re.findall(r"\w+", row)]
     assert sorted(in_manual) == sorted(names), "docs/launching.md has a table of the fields of Launch"
     documented = re.findall(r"^ {8}(\w+): ", Launch.__doc__ or "", re.MULTILINE)
@@ -110,34 +108,20 @@ EXPRESSION = "an int or an expression (str)"
         ({"nullable": "x, y"}, "nullable: 'x, y' is not an identifier, so it cannot be the name of a parameter"),
         ({"args": [("n", 1)]}, "args: must be a mapping from names to expressions, got list"),
         ({"args": {"n": 0.5}}, f"args['n']: must be {EXPRESSION}, got float"),
-        (
-            {"args": {"n": 10**5000}},  # more digits than Python prints
-            f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got another integer",
-        ),
+        ({"args": {"n": 10**5000}}, f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got another integer"),
         ({"args": {"n": "n + 1"}}, "args: parameters are computed from each other: n -> n"),
+        ({"args": {"x": "b + n", "b": "c", "c": "b"}}, "args: parameters are computed from each other: b -> c -> b"),
     ],
 )
 def test_a_field_of_another_form_is_refused(fields, message):
     assert refusal(**fields) == message
 
 
-def test_args_that_need_each_other_are_refused():
-    message = refusal(args={"a": "b + n", "b": "c", "c": "a"})
-    prefix = "args: parameters are computed from each other: "
-    assert message.startswith(prefix)
-    circle = message.removeprefix(prefix).split(" -> ")
-    assert circle[0] == circle[-1]
-    assert all({"a": "b", "b": "c", "c": "a"}[name] == needed for name, needed in pairwise(circle))
-
-
 def test_malformed_expression_is_refused_at_once():
     assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
-    assert refusal(shared_bytes="n / 2") == (
-        "shared_bytes: 'n / 2' is not part of launch expressions\n"
-        "    n / 2\n"
-        "    ^\n"
-        "    Use // to round down, or ceil_div(a, b) to round up."
-    )
+    lines = refusal(shared_bytes="n / 2").split("\n")
+    assert lines[:3] == ["shared_bytes: 'n / 2' is not part of launch expressions", "    n / 2", "    ^"]
+    assert lines[3].endswith("Use // to round down, or ceil_div(a, b) to round up.")
 
 
 def test_the_kernel_may_be_the_first_argument():

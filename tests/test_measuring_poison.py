@@ -141,7 +141,6 @@ def test_a_macro_or_an_overload_may_hide_a_read():
     assert not only_stores(print, 0)
     store = "__global__ void k(int* y) { y[0] = A; }"
     for text in ("#define A y[1]\n" + store, "#define A 1\n__global__ void k(float* y) { y[0] = y[1]; }\n" + store):
-        module = jitload.load_inline(
-            "hidden", cuda_sources=text, functions={"k": jitload.Launch(kernel="k(int*)")}, arch="cpu"
-        )
+        functions = {"k": jitload.Launch(kernel="k(int*)")}
+        module = jitload.load_inline("hidden", cuda_sources=text, functions=functions, arch="cpu")
         assert not only_stores(module.k, 0)

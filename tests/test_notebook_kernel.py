@@ -165,14 +165,7 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook):
 # ---- interrupts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arch", "text"),
-    [
-        (ARCH, SLOW),
-        ("cpu", SLOW_AT_O0),
-    ],
-    ids=["nvrtc", "cpu"],
-)
+@pytest.mark.parametrize(("arch", "text"), [(ARCH, SLOW), ("cpu", SLOW_AT_O0)], ids=["nvrtc", "cpu"])
 def test_interrupting_ends_a_build(notebook, arch, text):
     output = notebook.run(f"%%cuda --arch {arch}\n{text}", interrupt_after_s=1.5)
     assert output.status == "error"

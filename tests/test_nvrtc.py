@@ -63,16 +63,13 @@ def test_a_child_forked_inside_nvrtc_is_told():
     assert compiled == "compiled"
 
 
-def test_an_unknown_suffix_lists_the_architectures():
-    with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
-        nvrtc_compile("__global__ void k() {}", arch="sm_90f")
-
-
 def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
     text = 'extern "C" __global__ void k(float* x, int64_t n) { x[n] = INFINITY; }'
     assert nvrtc_compile(text, arch="sm_80").startswith(b"\x7fELF")
     with pytest.raises(CompileError, match=r'kernel\.cu:1: identifier "RAND_MAX" is undefined'):
         nvrtc_compile(text.replace("INFINITY", "RAND_MAX"), arch="sm_80")
+    with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
+        nvrtc_compile(text, arch="sm_90f")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +91,7 @@ def test_an_error_says_what_to_do_next(text, options, words):
 
 def test_a_kernel_with_the_name_of_another_function():
     text = 'namespace n { __device__ int k(int x) { return x; } } using namespace n; extern "C" __global__ void k() {}'
-    message = (
-        r"because NVRTC or the source has another function of this name\. Give .* functions={'f': Launch\('k\(\)', "
-    )
-    with pytest.raises(SignatureError, match=message):
+    with pytest.raises(SignatureError, match=r"has another function of this name\. Give .*{'f': Launch\('k\(\)', "):
         compile_cubin(text, arch="sm_80")
     assert build_inline("m", cuda_sources=text, functions={"f": Launch("k()", grid=1, block=1)}, arch="sm_80")
 
@@ -108,8 +102,7 @@ BUILD = 'builds.build(builds.kernel("f"))'
 
 
 def test_without_cuda_bindings_the_error_names_the_command(cache):
-    done = builds.run_python(
-        f"""
+    code = f"""
 import sys
 sys.modules["cuda"] = None
 import builds, jitload
@@ -118,7 +111,7 @@ try:
 except jitload.errors.ToolchainError as error:
     print(error)
 """
-    )
+    done = builds.run_python(code)
     assert done.stdout.startswith("compiling for a GPU needs cuda-bindings, which cannot be imported ("), done.stderr
     assert done.stdout.endswith("). Install it with: pip install 'cuda-bindings>=12.9.4,<14'\n")
 
@@ -151,8 +144,7 @@ def test_the_nvrtc_that_another_package_has_loaded_is_not_used(cache, other_nvrt
     ids=["another package has compiled", "JITLOAD_NVRTC has changed"],
 )
 def test_a_second_nvrtc_in_a_process_is_an_error(cache, other_nvrtc, first, second):
-    done = builds.run_python(
-        f"""
+    code = f"""
 import os, builds, jitload
 other = {str(other_nvrtc)!r}
 {first.replace("{BUILD}", BUILD)}
@@ -162,7 +154,7 @@ try:
 except jitload.errors.ToolchainError as error:
     print(error)
 """
-    )
+    done = builds.run_python(code)
     number, _, message = done.stdout.partition("\n")
     assert number == "9", done.stderr
     assert message.startswith("this process cannot use NVRTC from /")

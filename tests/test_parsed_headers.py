@@ -132,40 +132,22 @@ def test_kernels_are_named_by_expressions(compiles, plain_compiles, tmp_path):
     assert parsed_headers._connection.cache_info().misses == 1
 
 
-@pytest.mark.parametrize(("old", "new"), [("*y = twice(*y)", "*y = thrice(*y)"), ("}\n", "")])
-def test_errors_are_those_of_a_plain_compile(compiles, plain_compiles, old, new):
-    wrong = SOURCE.replace(old, new) % 1
+@pytest.mark.parametrize(
+    ("old", "new", "options"),
+    [
+        ("*y = twice(*y)", "*y = thrice(*y)", {}),
+        ("}\n", "", {}),
+        ("twice.cuh", "broken.cuh", {}),
+        ("%d", "1", {"kernels": "generic<nothing>"}),
+    ],
+)
+def test_errors_are_those_of_a_plain_compile(compiles, tmp_path, old, new, options):
+    (tmp_path / "broken.cuh").write_text("#include <none.cuh>\n")
+    text = SOURCE.replace(old, new).replace("%d", "1")
     errors = []
-    for isolate in (False, True, True):
-        with pytest.raises(CompileError) as caught:
-            compiles(wrong, isolate=isolate)
-        errors.append(caught.value)
-    assert str(errors[0]) == str(errors[1]) == str(errors[2])
-    assert errors[0].diagnostics == errors[1].diagnostics
-    assert not plain_compiles
-
-
-def test_errors_about_names_of_kernels_are_those_of_a_plain_compile(compiles, plain_compiles, tmp_path):
-    functions = {"k": jitload.Launch(kernel="generic<nothing>")}
-    messages = []
     for isolate in (False, True, True):
         with pytest.raises(jitload.JitLoadError) as caught:
-            jitload.build_inline(
-                "named", cuda_sources=SOURCE % 1, functions=functions, isolate=isolate, extra_include_paths=[tmp_path],
-                arch=ARCH,
-            )  # fmt: skip
-        messages.append(str(caught.value))
-    assert "nothing" in messages[0]
-    assert messages[0] == messages[1] == messages[2]
-    assert plain_compiles
-
-
-def test_errors_in_headers_are_those_of_a_plain_compile(compiles, tmp_path):
-    (tmp_path / "twice.cuh").write_text("#include <none.cuh>\n")
-    errors = []
-    for isolate in (False, True, True):
-        with pytest.raises(CompileError) as caught:
-            compiles(isolate=isolate)
+            compiles(text, isolate=isolate, **options)
         errors.append(str(caught.value))
     assert errors[0] == errors[1] == errors[2]
 

@@ -52,15 +52,6 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 # ---- where requests come from ----------------------------------------------------------------------------------
 
 
-def test_a_python_file_is_built_for_two_architectures(cache, capsys, tmp_path, fresh_modules):
-    text = "def REQUESTS():\n    for name in ('one', 'two'):\n        yield {'name': name, 'cuda_sources': "
-    target = write_python(tmp_path, text + "f'extern \"C\" __global__ void {name}(float* x) {{}}'}\n")
-    code, out, _ = run(capsys, target, "--arch", "sm_80", "--arch", "sm_90a", "-j", "2")
-    assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")
-    code, out, err = run(capsys, target, "--arch", "sm_80,sm_90a", "--quiet")
-    assert (code, out, err) == (0, "", "")
-
-
 def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
     target = write_python(tmp_path, "MORE = ({'name': 'm'},)\n")
     assert read_requests(f"{target}:MORE") == [{"name": "m"}]
@@ -161,12 +152,11 @@ def test_the_command_builds_from_another_directory(cache, tmp_path):
     assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
-# ---- the examples ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["kernels.py", "triton_fill.py"])
 def test_the_examples_are_built(cache, capsys, name):
     pytest.importorskip("triton")
     code, out, _ = run(capsys, str(ROOT / "examples" / "ahead" / name), "--arch", "sm_80", "--arch", "sm_90")
     sys.modules.pop(Path(name).stem, None)
     assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")
+    assert run(capsys, str(ROOT / "examples" / "ahead" / name), "--arch", "sm_80,sm_90", "-qj2") == (0, "", "")
+    sys.modules.pop(Path(name).stem, None)

@@ -61,9 +61,8 @@ def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
 
 
 def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_path, monkeypatch):
-    put_compiler(
-        tmp_path, monkeypatch, "grep -qs 'void victim' source0.cu && echo wrapper.cc:7:1: error: no >&2 && exit 1"
-    )
+    script = "grep -qs 'void victim' source0.cu && echo wrapper.cc:7:1: error: no >&2 && exit 1"
+    put_compiler(tmp_path, monkeypatch, script)
     done = jitload.prebuild([request(name) for name in ("a", "victim", "b")], progress=False, jobs=1)
     assert states(done) == ["built", "failed", "built"]
     with pytest.raises(CompileError) as caught:
@@ -87,10 +86,8 @@ def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capf
         requests[number]["functions"] = Unreadable()
     done = jitload.prebuild(requests, progress=False, jobs=1)
     assert states(done) == ["failed", "built", "built", "failed"]
-    problem = (
-        "the request cannot be read in another process: ValueError: invalid literal for int() with base 10: 'none'"
-    )
-    assert [(outcome.name, outcome.error) for outcome in done.failed] == [("k0", problem), ("k3", problem)]
+    problem = "the request cannot be read in another process: ValueError: invalid literal for int()"
+    assert all(outcome.error.startswith(problem) for outcome in done.failed)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -123,10 +120,7 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_its_request(cache, monke
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_in_the_middle_leaves_no_process(cache, tmp_path, monkeypatch, sign):
-    slow = tmp_path / "slow-c++"
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) sleep 3;; esac\nexec {shutil.which("c++")} "$@"\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("JITLOAD_CXX", str(slow))
+    put_compiler(tmp_path, monkeypatch, 'case "$*" in *wrapper.cc*) sleep 3;; esac')
     code = "import builds, jitload; from test_prebuild import request\n"
     code += "jitload.prebuild([request(f'f{i}') for i in range(6)], jobs=2, progress=False)"
     process = subprocess.Popen(python_command(code), env=python_env(), stderr=subprocess.PIPE, text=True)

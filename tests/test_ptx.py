@@ -19,9 +19,8 @@ def no_nvjitlink(monkeypatch):
 
 
 def test_source_text_that_speaks_of_a_version_stays_source():
-    assert (
-        jitload.compile_cubin("// .version 8.0\n" + ADD, arch="sm_80").kernels[0].parameters[0].type == "const float*"
-    )
+    (kernel,) = jitload.compile_cubin("// .version 8.0\n" + ADD, arch="sm_80").kernels
+    assert kernel.parameters[0].type == "const float*"
 
 
 # ---- what is compiled --------------------------------------------------------------------------------------------
@@ -84,18 +83,8 @@ OPTIONS = "takes only the linker's options, such as '-maxrregcount=32', '-Xptxas
     ("line", "arch", "options", "says"),
     [
         (".version 99.9", "sm_90", {}, NEWER),
-        (
-            ".target sm_80",
-            "sm_75",
-            {},
-            "This PTX is for sm_80, and not for sm_75. Compile it for arch='",
-        ),
-        (
-            ".target sm_90a",
-            "sm_90",
-            {},
-            "This PTX is for sm_90a, and not for sm_90. Compile it for arch=",
-        ),
+        (".target sm_80", "sm_75", {}, "This PTX is for sm_80, and not for sm_75. Compile it for arch='"),
+        (".target sm_90a", "sm_90", {}, "This PTX is for sm_90a, and not for sm_90. Compile it for arch="),
         (".target sm_90a", "sm_100a", {}, "This PTX is for sm_90a, and not for sm_100a."),
         (".target sm_100f", "sm_120", {}, "This PTX is for sm_100f, and not for"),
         (".target sm_80", "sm_50", {}, "nvJitLink does not know sm_50 (for 'k.ptx'):\n"),
@@ -114,20 +103,18 @@ def test_other_sources_and_several_architectures_are_refused(ptx, cubin):
     assert refused(jitload.JitLoadError, cubin.data).startswith(words)
     extract = "'cuobjdump -xelf all' extracts the cubins of a fatbin."
     assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data))).endswith(extract)
-    assert (
-        refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x")
-        == "'k.ptx' is PTX that contains a NUL character, at which linkers stop reading: generate it again"
-    )
+    with_nul = refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x")
+    assert with_nul.startswith("'k.ptx' is PTX that contains a NUL character, at which linkers stop reading")
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
     with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, not CUDA source: compile it with compile_cubin"):
         jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
-    assert refused(ToolchainError, ptx) == (
-        "compiling PTX ('k.ptx') needs nvJitLink, which was not found. Install it with: pip install nvidia-nvjitlink  "
-        "(or pip install nvidia-nvjitlink-cu12 for a driver older than CUDA 13)"
+    words = (
+        "compiling PTX ('k.ptx') needs nvJitLink, which was not found. Install it with: pip install nvidia-nvjitlink"
     )
+    assert refused(ToolchainError, ptx).startswith(words)
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert refused(ToolchainError, ptx).endswith(" Install it with: pip install nvidia-nvjitlink-cu12")
 

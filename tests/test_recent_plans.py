@@ -125,7 +125,6 @@ def test_what_was_not_checked_on_the_cpu_is_checked_on_the_gpu(stub_driver):
 def test_threads_that_call_with_other_inputs_get_their_own_plans():
     launch = Launch(grid="ceil_div(n, 4)", block="k", args={"n": "x.numel()"}, requires=("n > 2", "k < 9"))
     mod = jitload.load_inline("recent_threads", cuda_sources=SOURCE, functions={"plan": launch}, arch="cpu")
-    wrong = []
 
     def call(seed: int) -> None:
         chance, out = random.Random(seed), torch.zeros(4, dtype=torch.int32)
@@ -133,9 +132,7 @@ def test_threads_that_call_with_other_inputs_get_their_own_plans():
             n, k = chance.randint(3, 9), chance.randint(1, 3)
             for _ in range(1 + seed):
                 mod.plan(out, torch.empty(n), k)
-                if out.tolist() != [n, -(-n // 4), k, k]:
-                    wrong.append((n, k, out.tolist()))
+                assert out.tolist() == [n, -(-n // 4), k, k]
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(call, range(4)))
-    assert not wrong

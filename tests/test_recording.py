@@ -19,6 +19,8 @@ BY_HAND = "#include <tvm/ffi/function.h>\nint64_t twice(int64_t x) { return 2 * 
 LAUNCH = jitload.Launch(grid=("ceil_div(n, 256)", 1), block=256, args={"n": "x.numel()"}, pdl=True, doc="Scale.")
 SCALE = "template <class T> __global__ void scale(T* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= N; }\n"
 
+TUNED = {"f": jitload.Launch(kernel="f<{B}>", grid=1, block="B", tune=jitload.Tune(B=(32, 64), key="n"))}
+
 
 @pytest.fixture
 def record(tmp_path, monkeypatch):
@@ -40,10 +42,7 @@ def use_cache(monkeypatch, path: Path) -> None:
 def run_calls(source: Path) -> None:
     """Load a library of each kind that has a text: from texts and files, with launches, options and cubins."""
     options = {"arch": ARCH, "extra_cuda_cflags": ["-DN=4"]}
-    launches = {
-        "scale": [LAUNCH, jitload.Launch(kernel="scale<float>")][1:],
-        "scale_h": jitload.Launch(kernel="scale<double>"),
-    }
+    launches = {"scale": [jitload.Launch(kernel="scale<float>")], "scale_h": jitload.Launch(kernel="scale<double>")}
     jitload.load_inline("templates", cuda_sources=[SCALE, kernel("f")], functions=launches, **options)
     jitload.load("file", sources=str(source), functions={"scale": LAUNCH}, **options)
     jitload.load_inline("plain", cuda_sources=ADD)
@@ -92,11 +91,8 @@ def test_a_run_is_built_from_its_record_and_then_only_loaded(record, tmp_path, m
         {"cuda_sources": ADD, "functions": {"add": "Add.", "again": jitload.Launch(kernel="add")}, "kind": "device"},
         {
             "cuda_sources": "template <int B> __global__ void f(float* x, int n) {}",
-            "functions": {
-                "f": jitload.Launch(kernel="f<{B}>", grid=1, block="B", tune=jitload.Tune(B=(32, 64), key="n")),
-            },
+            "functions": TUNED,
             "tuned": "tuned.json",
-            "arch": ARCH,
         },
         {"cpp_sources": BY_HAND, "functions": {"twice"}, "embed_cubin": {"one": b"\0\xff"}},
     ],

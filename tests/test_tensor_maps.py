@@ -35,18 +35,11 @@ FUNCTIONS = {
     "both": Launch(grid=1, block=32, tma={"load": Tma("a", box=(8, 16)), "store": Tma("a", box=("4 * 2", 4))}),
     "image": Launch(grid=1, block=32, tma={"x_map": IM2COL}),
     "plain": Launch(grid=1, block=32, kernel="image", tma={"x_map": PLAIN}),
-    "pointers": Launch(
-        grid=1, block=32, tma={"x_map": Tma("x", box=(8, 16), dtype="int32"), "z_map": Tma("z", box=(8, 16))}
-    ),
-    "tiled": Launch(
-        grid=1,
-        block=32,
-        kernel="tiled<{a.dtype}, {B}>",
-        dtypes=("float32", "float16"),
-        tma={"a_map": Tma("a", box=(1, "2 * B"))},
-        tune=Tune(B=(8, 16), key="a.shape[0]"),
-    ),
-}
+    "pointers": Launch(grid=1, block=32,
+                       tma={"x_map": Tma("x", box=(8, 16), dtype="int32"), "z_map": Tma("z", box=(8, 16))}),
+    "tiled": Launch(grid=1, block=32, kernel="tiled<{a.dtype}, {B}>", dtypes=("float32", "float16"),
+                    tma={"a_map": Tma("a", box=(1, "2 * B"))}, tune=Tune(B=(8, 16), key="a.shape[0]")),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +53,6 @@ def tensor(
     return CudaArray(aligned_array(offset).array, dtype=dtype, shape=shape, strides=strides)
 
 
-def assert_refused(kind: type[Exception], message: str, function: Any, *arguments: Any) -> None:
-    with pytest.raises(kind, match=message):
-        function(*arguments)
-
-
 def encoded(driver: StubDriver, kind: str = "Tiled") -> list[dict[str, str]]:
     return [dict(call.fields) for call in driver.calls(f"cuTensorMapEncode{kind}")]
 
@@ -72,11 +60,7 @@ def encoded(driver: StubDriver, kind: str = "Tiled") -> list[dict[str, str]]:
 def test_the_tensors_take_the_places_of_the_maps(mod, stub_driver):
     a, b = tensor((300, 200), "bfloat16", (208, 1)), tensor((96, 48), "float8_e4m3fn")
     c = tensor((8,), "bfloat16")
-    mod.gemm(
-        a,
-        b,
-        c,
-    )
+    mod.gemm(a, b, c)
     first, second = encoded(stub_driver)
     assert first.items() >= {"type": "9", "rank": "2", "swizzle": "3", "promotion": "2", "fill": "0"}.items()
     assert (first["extents"], first["strides"], first["box"]) == ("200,300", "416", "64,128")
@@ -85,10 +69,8 @@ def test_the_tensors_take_the_places_of_the_maps(mod, stub_driver):
     (launch,) = stub_driver.launches()
     assert launch.grid == (300, 1, 1)
     assert [len(argument) for argument in launch.arguments] == [128, 128, 8, 4, 4]
-    assert [struct.unpack_from("<2Q", argument) for argument in launch.arguments[:2]] == [
-        (a.address, 2),
-        (b.address, 2),
-    ]
+    maps = [struct.unpack_from("<2Q", argument) for argument in launch.arguments[:2]]
+    assert maps == [(a.address, 2), (b.address, 2)]
     assert [int.from_bytes(argument, "little") for argument in launch.arguments[2:]] == [c.address, 300, 200]
     assert mod.gemm.__doc__ is not None
     assert "gemm(const __nv_bfloat16* a, __nv_fp8_e4m3* b, __nv_bfloat16* c)" in mod.gemm.__doc__
@@ -101,7 +83,8 @@ def test_a_pointer_of_the_kernel_may_have_several_maps(mod, stub_driver):
     (launch,) = stub_driver.launches()
     assert [len(argument) for argument in launch.arguments] == [8, 128, 128, 4]
     assert int.from_bytes(launch.arguments[0], "little") == a.address
-    assert_refused(ValueError, "must be contiguous, got shape", mod.both, tensor((64, 32), strides=(36, 1)), 7)
+    with pytest.raises(ValueError, match="must be contiguous, got shape"):
+        mod.both(tensor((64, 32), strides=(36, 1)), 7)
 
 
 def test_im2col_and_no_promotion(mod, stub_driver):
@@ -138,9 +121,10 @@ def test_a_map_of_a_pointer_without_a_dtype_and_of_pairs(mod, stub_driver):
     x, z, scales = tensor((8, 16), "int32"), tensor((8, 16)), tensor((8,), "float8_e8m0fnu")
     mod.pointers(x, z, scales)
     assert [call["type"] for call in encoded(stub_driver)] == ["3", "7"]
-    assert_refused(TypeError, "'x' must be an int32 CUDA tensor, got float32", mod.pointers, z, z, scales)
-    complex_z = tensor((8, 16), "complex64")  # whose shape and strides do not count float32 elements
-    assert_refused(TypeError, "'z' must be a float32 CUDA tensor, got complex64", mod.pointers, x, complex_z, scales)
+    with pytest.raises(TypeError, match="'x' must be an int32 CUDA tensor, got float32"):
+        mod.pointers(z, z, scales)
+    with pytest.raises(TypeError, match="'z' must be a float32 CUDA tensor, got complex64"):
+        mod.pointers(x, tensor((8, 16), "complex64"), scales)  # its shape and strides do not count float32 elements
     scale_map = {"x_map": Tma("scales", box=(16,))}
     with pytest.raises(LaunchSpecError, match=r"tma\['x_map'\]: .* a dtype of uint8.* has float8_e8m0fnu"):
         build(scale_map, kernel="pointers")
@@ -157,7 +141,7 @@ BAD_CALLS = {
     "dtype": (tensor((4, 64)), "'a' must be a bfloat16 CUDA tensor, got float32"),
     "stride": (
         tensor((4, 64), "bfloat16", (68, 1)),
-        r"of 16 bytes below 2\*\*40 for its tensor map, but axis 0 has 68 elements of 2",
+        r"below 2\*\*40 for its tensor map, but axis 0 has 68 elements of 2",
     ),
     "column": (tensor((4, 64), "bfloat16", (1, 8)), "must be contiguous in its last axis for its tensor map"),
     "empty": (tensor((4, 0), "bfloat16"), "must have 1 to 4294967296 elements in axis 1 for its tensor map, got 0"),
@@ -170,8 +154,8 @@ BAD_CALLS = {
 def test_calls_that_are_refused(mod, stub_driver, name):
     argument, message = BAD_CALLS[name]
     error = TypeError if name in ("dtype", "number") else ValueError
-    arguments = (argument, tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
-    assert_refused(error, message, mod.gemm, *arguments)
+    with pytest.raises(error, match=message):
+        mod.gemm(argument, tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
     assert not encoded(stub_driver)
 
 
@@ -200,10 +184,7 @@ def test_records_that_are_refused(name):
 
 BAD_LAUNCHES = {
     "bytes": (Tma("a", box=(8, 12), dtype="float16"), "last axis of the box must have a multiple of 16 bytes, got 24"),
-    "swizzle": (
-        Tma("a", box=(8, 64), dtype="float16", swizzle="64B"),
-        "kernel 'gemm', tma, a: the last axis .* of 16 bytes, at most 64B for its swizzle, got 128",
-    ),
+    "swizzle": (Tma("a", box=(8, 64), dtype="float16", swizzle="64B"), "at most 64B for its swizzle, got 128"),
     "expression": (Tma("a", box=("m", 64), dtype="float16"), "tma: must be constant when the kernel is compiled: Tma"),
     "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\]: .* a dtype of uint8, int8, .*; 'a' has None"),
     "other dtype": (Tma("c", box=(8, 8), dtype="float16"), r"tma\['a_map'\]: .*; 'c' has bfloat16"),

@@ -29,13 +29,12 @@ def no_nvcc(monkeypatch, tmp_path):
 def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, empty_cache):
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cuda_sources=BOTH, functions=["f"], arch=ARCH)
-    assert str(caught.value) == (
-        "module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install it with: "
-        "pip install 'jitload[cu13,nvcc]'  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set "
-        "CUDA_HOME to it, or JITLOAD_NVCC to its nvcc). There are two ways without nvcc: name only kernels in "
-        "functions= and declare their launches, functions={'f': Launch(grid=…, block=…)}; or compile the kernels with "
-        "compile_cubin() and launch them from C++ of your own, with embed_cubin=."
+    message = str(caught.value)
+    assert message.startswith(
+        "module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install it"
     )
+    for words in ("pip install 'jitload[cu13,nvcc]'", "functions={'f': Launch(grid=…, block=…)}", "with embed_cubin=."):
+        assert words in message
     with pytest.raises(LaunchSpecError, match=r"is missing[^$]*The host functions are: f. The kernels are: add"):
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
 
@@ -84,9 +83,8 @@ def test_the_order_is_settings_then_wheels_then_the_path_then_the_default_place(
     def found() -> Path:
         return find_nvcc(read_settings(), empty_cache, name="m").path
 
-    named, at_home, on_path, default = (
-        fake_toolkit(tmp_path / name, "13.0.1") for name in ("named", "home", "path", "default")
-    )
+    homes = [tmp_path / name for name in ("named", "home", "path", "default")]
+    named, at_home, on_path, default = (fake_toolkit(home, "13.0.1") for home in homes)
     monkeypatch.setenv("PATH", str(on_path.parent))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))  # there is no nvcc in it
     assert found() == wheels / "nvidia" / "cu13" / "bin" / "nvcc"
