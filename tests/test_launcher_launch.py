@@ -18,8 +18,6 @@ from support.wrappers import load, refusal
 MAX_DYNAMIC_SHARED = "8"  # cuda.h's numbers, as the log has them
 CLUSTER_POLICY = 5
 
-# ---- dynamic shared memory -------------------------------------------------------------------------------------------
-
 
 def raised(stub_driver: StubDriver) -> list[tuple[str, str]]:
     """Return device and value of each raise of the shared memory limit."""
@@ -62,9 +60,6 @@ def test_more_shared_memory_than_any_device_has(features, stub_driver):
     assert refusal(features.launch_most, 0, -2, 0, 0) == (
         f"{text}'empty' cannot have -2 bytes of shared memory; -1 means the maximum"
     )
-
-
-# ---- devices and streams ---------------------------------------------------------------------------------------------
 
 
 def test_a_launch_goes_to_the_device_of_its_stream(features, stub_driver):
@@ -154,9 +149,6 @@ def test_the_guard_leaves_a_context_of_the_right_device(features, stub_driver):
     stub_driver.clear()
     features.guarded_count(1, lambda: None)
     assert [call.name for call in stub_driver.calls()] == ["cuCtxGetDevice"]
-
-
-# ---- launch attributes -----------------------------------------------------------------------------------------------
 
 
 def test_configurations(features, stub_driver):

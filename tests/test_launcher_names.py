@@ -25,9 +25,8 @@ def test_all_forms_of_a_launch(names, stub_driver):
     stub_driver.use_device(0)
     assert names.launches(CUBIN.read_bytes()) == 7
     launches = stub_driver.launches()
-    assert [launch.grid for launch in launches] == [
-        (1, 1, 1), (2, 3, 1), (2, 3, 4), (4, 1, 1), (4, 1, 1), (1, 1, 1), (1, 1, 1)
-    ]  # fmt: skip
+    grids = [(1, 1, 1), (2, 3, 1), (2, 3, 4), (4, 1, 1), (4, 1, 1), (1, 1, 1), (1, 1, 1)]
+    assert [launch.grid for launch in launches] == grids
     assert [launch.shared_bytes for launch in launches] == [0, 64, 0, 128, 128, 0, 0]
     assert [launch.cluster for launch in launches[3:5]] == [(2, 1, 1)] * 2
 

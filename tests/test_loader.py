@@ -32,9 +32,6 @@ def module():
     )
 
 
-# ---- the module ------------------------------------------------------------------------------------------------
-
-
 def test_a_module_is_a_tvm_ffi_module(module):
     assert isinstance(module, tvm_ffi.Module)
     assert isinstance(module, jitload.Module)
@@ -84,9 +81,6 @@ def test_kernels_named_like_its_attributes_are_reached_by_name():
     assert repr(hidden._x) == "<jitload function _x(float* x)>"
 
 
-# ---- its functions ---------------------------------------------------------------------------------------------
-
-
 def test_a_function_shows_its_type(module):
     signature = inspect.signature(module.much)
     assert {p.kind.name for p in signature.parameters.values()} == {"POSITIONAL_ONLY"}
@@ -107,9 +101,6 @@ def test_a_file_that_is_not_a_library_is_told_what_to_do(tmp_path):
     ):
         with pytest.raises(LoadError, match=rf"{name} is not a library: load_module\(\) loads .* use {use}"):
             jitload.load_module(tmp_path / name)
-
-
-# ---- libraries from elsewhere ----------------------------------------------------------------------------------
 
 
 def test_a_library_that_changed_on_disk_is_the_new_one(tmp_path):

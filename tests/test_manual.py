@@ -44,9 +44,6 @@ def test_the_contents_and_the_readme_list_each_page():
     assert sorted(set(linked)) == PAGES
 
 
-# ---- the blocks --------------------------------------------------------------------------------------------------
-
-
 def test_each_mark_says_something_that_is_known():
     for page in PAGES:
         for block in read_blocks(DOCS / f"{page}.md"):

@@ -19,8 +19,6 @@ pytest_plugins = ["support.gpu_fixtures"]
 
 FAST = {"seconds": 0.01}
 
-# ---- the clock of a GPU, with a driver that only records ------------------------------------------------------------
-
 
 class RecordingDriver:
     """A driver whose functions succeed and are recorded; each pair of events is 100 µs apart."""
@@ -81,8 +79,6 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
     resources.close()
     assert driver.calls[-4:] == ["cuMemFree", *["cuEventDestroy"] * 2, "cuMemFree"]
 
-
-# ---- on a GPU ------------------------------------------------------------------------------------------------------
 
 SPIN = r"""
 extern "C" __global__ void spin(float* x, long long ns) {

@@ -90,9 +90,6 @@ def test_compare_finds_functions_of_python_that_stop_writing():
     assert len(calls) > 20  # it was found after the measurement
 
 
-# ---- integers ------------------------------------------------------------------------------------------------------
-
-
 def test_compare_finds_integers_that_a_kernel_does_not_write(measured, device):
     x, zeros = torch.arange(8, dtype=torch.int32, device=device), torch.zeros(8, dtype=torch.int32, device=device)
     mask = (x > 3).int()

@@ -162,9 +162,6 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook):
     assert notebook.run(f"%%cuda vec --arch cpu\n{CELL}").status == "ok"
 
 
-# ---- interrupts ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("arch", "text"), [(ARCH, SLOW), ("cpu", SLOW_AT_O0)], ids=["nvrtc", "cpu"])
 def test_interrupting_ends_a_build(notebook, arch, text):
     output = notebook.run(f"%%cuda --arch {arch}\n{text}", interrupt_after_s=1.5)
@@ -182,9 +179,6 @@ def test_interrupting_ends_a_kernel_on_the_cpu(notebook):
     assert "jitload" not in output.text.replace("test_notebook", "")
     assert output.text.rstrip().endswith("KeyboardInterrupt:")
     assert notebook.run("vec.add[1, 4](ones, sums, 4); sums.tolist()").text == "[2.0, 2.0, 2.0, 2.0]"
-
-
-# ---- output and errors ---------------------------------------------------------------------------------------------
 
 
 def test_what_a_kernel_prints_appears_in_its_cell(notebook):

@@ -96,8 +96,6 @@ def test_a_kernel_with_the_name_of_another_function():
     assert build_inline("m", cuda_sources=text, functions={"f": Launch("k()", grid=1, block=1)}, arch="sm_80")
 
 
-# ---- cuda.bindings and the file that it calls --------------------------------------------------------------------
-
 BUILD = 'builds.build(builds.kernel("f"))'
 
 

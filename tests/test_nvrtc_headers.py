@@ -14,13 +14,7 @@ from jitload.nvrtc import nvrtc_compile
 
 TESTS_DIR = Path(__file__).parent
 SHIM_DIR = TESTS_DIR.parent / "jitload" / "include" / "nvrtc"
-KIT_INCLUDES = (
-    "cuda_runtime/include",
-    "cuda_nvcc/include",
-    "cuda_cccl/include",
-    "cu13/include",
-    "cu13/include/cccl",
-)
+KIT_INCLUDES = ("cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include", "cu13/include", "cu13/include/cccl")
 EMPTY_KERNEL = 'extern "C" __global__ void kernel() {}\n'
 
 
@@ -139,19 +133,9 @@ def compile_case(case: Case, *directories: Path) -> Answer:
     cannot work under NVRTC: they define `__attribute__` away, and `__device__` with it.
     """
     folders = (SHIM_DIR, *directories)
-    options = [
-        "-arch=sm_90",
-        "--device-int128",
-        f"-std={case.dialect}",
-        *case.options,
-        *(f"-I{folder}" for folder in folders),
-    ]
+    options = ["-arch=sm_90", "--device-int128", f"-std={case.dialect}", *case.options]
+    options += [f"-I{folder}" for folder in folders]
     return ask_nvrtc(case.source, options, headers=dict(headers_in_memory(folders)))
-
-
-def compile_source(source: str, *directories: Path) -> Answer:
-    """Compile a source in C++17."""
-    return compile_case(Case("source", source), *directories)
 
 
 def complaint(answer: Answer) -> str:
@@ -212,7 +196,7 @@ def test_cuda_h_gives_tensor_maps(kit_dirs):
     static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) == (CUDA_VERSION >= 13000 ? 128 : 64), "");
     static_assert(CUDA_VERSION / 1000 == __CUDACC_VER_MAJOR__ && sizeof(CUdeviceptr) == 8, "");
     __global__ void load(const __grid_constant__ CUtensorMap map, CUdeviceptr p, cuuint64_t n) {}"""
-    answer = compile_source(source, *kit_dirs)
+    answer = compile_case(Case("tensor maps", source), *kit_dirs)
     assert (answer.cubin != b"", answer.log) == (True, "")
     assert b"_Z4load14CUtensorMap_stym\0" in answer.cubin
 
@@ -221,7 +205,7 @@ def test_stand_ins_need_no_cuda_headers(kit_dirs):
     """With NVRTC and nothing else a kernel file's usual first lines compile."""
     source = includes(*BUILT_IN.split(), "cuda.h", "iostream", "vector")
     source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { *x = make_float4(1, 2, 3, 4); }"
-    answer = compile_source(source)
+    answer = compile_case(Case("stand-ins", source))
     assert (answer.cubin != b"", answer.log) == (True, "")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import ADD, ARCH, ROOT
+from builds import ADD, ARCH, EXPORT, ROOT
 
 import jitload
 from jitload.elf.file import read_dynamic_symbols
@@ -34,9 +34,8 @@ def test_an_object_of_kernels_becomes_a_library(tmp_path):
     assert built == str(tmp_path / "m.o")
     library = link(built, tmp_path)
     direct = Path(jitload.build_inline("m", cuda_sources=ADD, arch=ARCH))
-    assert set(read_dynamic_symbols(direct.read_bytes()).defined) <= set(
-        read_dynamic_symbols(library.read_bytes()).defined
-    )
+    expected, defined = (set(read_dynamic_symbols(path.read_bytes()).defined) for path in (direct, library))
+    assert expected <= defined
     assert (direct.parent / f"{ARCH}.cubin").read_bytes() in library.read_bytes()
     module = jitload.load_module(library)
     assert list(module) == ["add"]
@@ -46,13 +45,9 @@ def test_an_object_of_kernels_becomes_a_library(tmp_path):
 def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
     (tmp_path / "extra.cc").write_text('extern "C" int extra() { return 5; }\n')
     subprocess.run(["c++", "-fPIC", "-c", "extra.cc"], cwd=tmp_path, check=True)
-    built = jitload.build_inline(
-        "m",
-        cuda_sources=HIDDEN + "int sum(int n) { return n + extra(); }\n" + WRAPPER,
-        functions=["twice", "sum"],
-        embed_cubin={"first": CUBIN},
-        output=tmp_path / "deep" / "m.o",
-    )
+    text = HIDDEN + "int sum(int n) { return n + extra(); }\n" + WRAPPER
+    options = {"functions": ["twice", "sum"], "embed_cubin": {"first": CUBIN}, "output": tmp_path / "deep" / "m.o"}
+    built = jitload.build_inline("m", cuda_sources=text, **options)
     library = link(built, tmp_path, str(tmp_path / "extra.o"))
     module = jitload.load_module(library)
     assert (module.twice(21), module.sum(1)) == (42, 6)
@@ -109,14 +104,10 @@ def test_an_object_that_is_damaged_is_named(tmp_path):
 
 
 def test_a_c_file_becomes_an_object_and_the_object_a_library(tmp_path):
-    (tmp_path / "plain.c").write_text(
-        "#include <tvm/ffi/c_api.h>\n"
-        "TVM_FFI_DLL_EXPORT int __tvm_ffi_two(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {\n"
-        "  result->type_index = kTVMFFIInt;\n  result->zero_padding = 0;\n  result->v_int64 = 2;\n  return 0;\n}\n"
-    )
+    (tmp_path / "plain.c").write_text(EXPORT.replace("VALUE", "2"))
     built = jitload.build("plain", sources=[tmp_path / "plain.c"], output="plain.o", build_directory=tmp_path / "deep")
     assert built == str(tmp_path / "deep" / "plain.o")
-    assert jitload.load("two", sources=[built]).two() == 2
+    assert jitload.load("two", sources=[built]).get() == 2
 
 
 def test_a_function_for_tvm_ffi_need_not_say_that_it_is_visible(tmp_path):

@@ -20,9 +20,6 @@ def states(done) -> list[str]:
     return [outcome.state for outcome in done.outcomes]
 
 
-# ---- what comes out --------------------------------------------------------------------------------------------
-
-
 def test_requests_are_built_then_reused_and_a_call_finds_them(cache):
     requests = [request("one"), request("two"), request("three")]
     first = jitload.prebuild(iter(requests), progress=False)
@@ -132,9 +129,6 @@ def test_wrong_arguments_are_refused(arguments, words):
     names = ("requests", "executor", "archs")
     with pytest.raises(jitload.JitLoadError, match=words):
         jitload.prebuild(**dict(zip(names, arguments, strict=False)))
-
-
-# ---- executors -------------------------------------------------------------------------------------------------
 
 
 def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkeypatch):

@@ -49,9 +49,6 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-# ---- where requests come from ----------------------------------------------------------------------------------
-
-
 def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
     target = write_python(tmp_path, "MORE = ({'name': 'm'},)\n")
     assert read_requests(f"{target}:MORE") == [{"name": "m"}]
@@ -59,9 +56,6 @@ def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [directory for directory in sys.path if directory not in ("", str(tmp_path))])
     assert read_requests("requests_here:MORE") == [{"name": "m"}]
-
-
-# ---- what is printed -------------------------------------------------------------------------------------------
 
 
 def test_json_has_a_line_for_each_request(cache, capsys, tmp_path):
@@ -113,9 +107,6 @@ def test_a_target_without_requests_is_refused(capsys, tmp_path, monkeypatch, tar
     code, _, err = run(capsys, target)
     assert code == 1
     assert words in err
-
-
-# ---- what is shipped -------------------------------------------------------------------------------------------
 
 
 def test_a_bundle_is_what_was_asked_for_and_all_may_read_it(cache, capsys, tmp_path, monkeypatch):

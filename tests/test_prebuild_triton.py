@@ -34,9 +34,6 @@ def entries(cache: Path) -> list[Path]:
     return sorted(cache.glob("*-*/*/manifest.json"))
 
 
-# ---- requests of both kinds ------------------------------------------------------------------------------------
-
-
 def test_triton_kernels_beside_cuda_source_and_a_call_finds_them(cache):
     by_object = {**ADDED, "name": "by_object", "kernel": kernels.vector_add, "grid": GRID, "num_warps": 8}
     bad = {**ADDED, "name": "bad", "constexprs": {}}
@@ -65,8 +62,6 @@ def test_variants_configurations_and_example_arguments(cache):
     jitload.load_triton("tuned", tuned_add, signature=ADD, variants="all", arch=ARCH)
     assert entries(cache) == before
 
-
-# ---- what no other process can build ---------------------------------------------------------------------------
 
 _PROGRAM = """
 import json, os, sys
@@ -114,9 +109,6 @@ def test_a_kernel_that_a_module_does_not_name_is_built_here(cache):
     assert states(done) == ["built"], str(done)
 
 
-# ---- what goes wrong -------------------------------------------------------------------------------------------
-
-
 NO_KERNELS = {
     "vector_add": "kernel='vector_add' must be module:name, such as 'my_package.kernels:add'",
     "nowhere.at_all:f": "kernel='nowhere.at_all:f': the module nowhere.at_all cannot be imported",
@@ -144,9 +136,6 @@ def test_a_request_that_cannot_be_built_fails_alone(cache):
     assert line.endswith(refused.error)
     for odd in done.failed[len(NO_KERNELS) + 1 :]:
         assert odd.error.startswith("'odd' cannot be cached, because its key would be incomplete: ")
-
-
-# ---- for another machine ---------------------------------------------------------------------------------------
 
 
 def test_a_bundle_on_a_machine_with_triton_and_no_compiler(cache, tmp_path, monkeypatch):

@@ -1,13 +1,11 @@
-"""The workers of `prebuild`: those that die, Ctrl-C, a process pool, and a cluster of Dask's with one directory."""
+"""The workers of `prebuild`: those that die, Ctrl-C, and a process pool. Clusters: test_prebuild_clusters.py."""
 
-import json
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -57,9 +55,6 @@ def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
     monkeypatch.setenv("JITLOAD_CXX", str(compiler))
 
 
-# ---- compilers and requests that fail --------------------------------------------------------------------------
-
-
 def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_path, monkeypatch):
     script = "grep -qs 'void victim' source0.cu && echo wrapper.cc:7:1: error: no >&2 && exit 1"
     put_compiler(tmp_path, monkeypatch, script)
@@ -89,9 +84,6 @@ def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capf
     problem = "the request cannot be read in another process: ValueError: invalid literal for int()"
     assert all(outcome.error.startswith(problem) for outcome in done.failed)
     assert "Traceback" not in capfd.readouterr().err
-
-
-# ---- workers that die ------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_dies_once_costs_a_retry(cache, killer):
@@ -158,47 +150,9 @@ def _processes_of(cache: Path) -> list[str]:
     return commands
 
 
-# ---- executors that lose a worker ------------------------------------------------------------------------------
-
-
 def test_a_process_pool_whose_worker_dies_loses_no_request(cache, killer):
     log = killer(1)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         done = jitload.prebuild([request("before"), request("victim"), request("after")], executor, progress=False)
     assert log.read_text() == "x\n"
     assert [outcome.state == "failed" for outcome in done.outcomes] == [False] * 3, str(done)
-
-
-_DASK = """
-import json, sys
-import jitload
-from distributed import Client, LocalCluster
-from test_prebuild import request
-
-if __name__ == "__main__":
-    options = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=sys.argv[1])
-    with LocalCluster(**options) as cluster, Client(cluster) as client:
-        requests = [request(f"k{i}") for i in range(6)]
-        requests += [request("victim"), request("bad", cuda_sources="__global__ !")]
-        done = jitload.prebuild(requests, client.get_executor(), progress=False)
-        again = jitload.prebuild(requests, client.get_executor(), progress=False)
-    print(json.dumps([[[o.state, o.error] for o in one.outcomes] for one in (done, again)]))
-"""
-
-
-def test_a_cluster_of_dask_whose_worker_is_killed_in_the_middle(cache, killer, tmp_path):
-    pytest.importorskip("distributed", reason="no distributed: the cluster of Dask's is not tested")
-    log = killer(1)
-    (tmp_path / "program.py").write_text(textwrap.dedent(_DASK))
-    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "dask")]
-    # The pid of a worker is the cluster's business; the cache is one directory for all of them.
-    run = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == 0, run.stderr
-    done, again = json.loads(run.stdout.splitlines()[-1])
-    assert log.read_text() == "x\n"
-    assert [state for state, _ in done[:-1]] == ["built"] * 7, run.stderr
-    assert [state for state, _ in again[:-1]] == ["reused"] * 7
-    for results in (done, again):
-        assert results[-1][0] == "failed"
-        assert results[-1][1].startswith("NVRTC could not compile 'bad.cu' for sm_90a")
-    assert len(list(cache.glob("*-*/*/manifest.json"))) >= 7

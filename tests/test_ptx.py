@@ -23,9 +23,6 @@ def test_source_text_that_speaks_of_a_version_stays_source():
     assert kernel.parameters[0].type == "const float*"
 
 
-# ---- what is compiled --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", [str, bytes, bytearray, memoryview, "with a NUL"])
 def test_ptx_becomes_a_cubin_with_what_is_known(ptx, form):
     text = ptx.encode() + b"\0" if form == "with a NUL" else ptx if form is str else form(ptx.encode())
@@ -52,9 +49,6 @@ def test_the_linkers_options_may_be_written_as_nvccs(ptx):
     flags = ["-Xptxas", "-v", "--maxrregcount=32", "-lineinfo", "-O3"]
     log = jitload.compile_cubin(ptx, arch="sm_80", extra_cuda_cflags=flags).log
     assert "Compiling entry function 'scale' for 'sm_80'" in log
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------------
 
 
 def refused(error, source, arch="sm_90", **options) -> str:

@@ -55,13 +55,12 @@ def test_a_call_is_refused_with_the_term_and_both_values(mod, name, case):
 
 
 def test_a_call_that_fulfils_all_terms_runs(mod):
-    for function in (mod.copy, mod.configured[1, 256], mod.several):
-        x, y = torch.ones(3, 4), torch.zeros(3, 4)
+    for function, dtype in (
+        (mod.copy, torch.float32), (mod.configured[1, 256], torch.float32), (mod.several, torch.float64),
+    ):  # fmt: skip
+        x, y = torch.ones(3, 4, dtype=dtype), torch.zeros(3, 4, dtype=dtype)
         function(x, y, 16)
         assert y.eq(17).all()
-    x, y = torch.ones(3, 4, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64)
-    mod.several(x, y, 16)
-    assert y.eq(17).all()
 
 
 def test_only_the_operands_that_are_needed_are_evaluated(mod):

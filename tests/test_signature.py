@@ -15,11 +15,7 @@ from jitload.model import ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import choose_export_names
 from jitload.signature.kernels import make_typed_kernel
-from jitload.signature.probe import (
-    PROBE_HEADER,
-    kernel_expression,
-    probe_expression,
-)
+from jitload.signature.probe import PROBE_HEADER, kernel_expression, probe_expression
 from jitload.signature.types import describe_type
 
 
@@ -57,27 +53,12 @@ def test_types_are_the_compilers_and_names_the_texts():
         "k(const float* x, float* y, unsigned int n, E e, F f, H h, G g, S s, Empty arg8, __half a, int in_, "
         "const float4* v, void* p, float** pp, S* sp, void (*)(int) callback, float& r, char c)"
     )
-    short = [(p.kind, p.size, p.dtype, p.alignment) for p in kernel.parameters]
-    assert short == [
-        ("pointer", 8, "float32", 4),
-        ("pointer", 8, "float32", 4),
-        ("uint", 4, None, 1),
-        ("int", 4, None, 1),
-        ("uint", 1, None, 1),
-        ("int", 8, None, 1),
-        ("bool", 1, None, 1),
-        ("struct", 12, None, 1),
-        ("struct", 1, None, 1),
-        ("float", 2, "float16", 1),
-        ("int", 4, None, 1),
-        ("pointer", 8, "float32", 16),
-        ("pointer", 8, None, 1),
-        ("pointer", 8, "int64", 8),
-        ("pointer", 8, None, 1),
-        ("pointer", 8, None, 1),
-        ("pointer", 8, "float32", 4),
-        ("int", 1, None, 1),
-    ]
+    facts = [f"{p.kind} {p.size} {p.dtype} {p.alignment}" for p in kernel.parameters]
+    assert ", ".join(facts) == (
+        "pointer 8 float32 4, pointer 8 float32 4, uint 4 None 1, int 4 None 1, uint 1 None 1, int 8 None 1, "
+        "bool 1 None 1, struct 12 None 1, struct 1 None 1, float 2 float16 1, int 4 None 1, pointer 8 float32 16, "
+        "pointer 8 None 1, pointer 8 int64 8, pointer 8 None 1, pointer 8 None 1, pointer 8 float32 4, int 1 None 1"
+    )
     assert [p.offset for p in kernel.parameters][:8] == [0, 8, 16, 20, 24, 32, 40, 44]
 
 
@@ -92,10 +73,8 @@ def test_a_pointer_to_an_enum_takes_its_integers():
     """
     kernels = jitload.compile_cubin(source, kernels="each<U>", arch="sm_90").kernels
     k, each = sorted(kernels, key=lambda kernel: -len(kernel.parameters))
-    assert [p.dtype for p in k.parameters] == [
-        *("int32", "uint8", "int16", "int64", "int32", "uint32", "bool", "int32", "int32"),
-        *("int64", None, None, None),
-    ]
+    dtypes = "int32 uint8 int16 int64 int32 uint32 bool int32 int32 int64 None None None"
+    assert [str(p.dtype) for p in k.parameters] == dtypes.split()
     assert [p.type for p in k.parameters][:4] == ["E*", "const U*", "volatile S*", "const volatile ns::Long*"]
     assert [p.dtype for p in each.parameters] == ["uint8", "uint8"]
 
@@ -183,9 +162,8 @@ def test_a_written_signature_is_checked_and_joined():
     types, names = zip(*parse_signature("(const float* x, uint8_t* in, half, size_t n)", "k"), strict=True)
     kernel = make_typed_kernel(image_kernel(8, 8, 2, 8), types, names)
     assert str(kernel) == "k(const float* x, unsigned char* in_, __half arg2, unsigned long n)"
-    assert kernel.parameters[1] == Parameter(
-        name="in_", type="unsigned char*", kind="pointer", size=8, offset=8, dtype="uint8"
-    )
+    expected = {"name": "in_", "type": "unsigned char*", "kind": "pointer", "size": 8, "offset": 8, "dtype": "uint8"}
+    assert kernel.parameters[1] == Parameter(**expected)
     accepted = "__global__ __launch_bounds__(256) void ns::k<int>(float (*x)[4], long unsigned int n, ns::V<int, 4> v)"
     expected = (("float (*)[4]", "x"), ("long unsigned int", "n"), ("ns::V<int, 4>", "v"))
     assert parse_signature(accepted, "k") == expected

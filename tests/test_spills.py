@@ -73,9 +73,8 @@ def test_ptx_and_code_that_was_compiled_elsewhere(cubin):
         spills = {kernel.symbol: kernel.spill_bytes for kernel in kernels}
         assert spills == {"plain": 0, "spilling": None, "spilling_function": None, "local_array": None}
     without_function = re.sub(r"\.func.*?\n}|\.visible \.entry spilling_function.*?\n}", "", cubin.ptx, flags=re.DOTALL)
-    spills = {
-        kernel.symbol: kernel.spill_bytes for kernel in jitload.compile_cubin(without_function, arch=ARCH).kernels
-    }
+    kernels = jitload.compile_cubin(without_function, arch=ARCH).kernels
+    spills = {kernel.symbol: kernel.spill_bytes for kernel in kernels}
     assert spills.pop("spilling") > 0
     assert spills == {"local_array": 0, "plain": 0}
 

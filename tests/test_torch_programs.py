@@ -21,10 +21,8 @@ from torch_programs import PROGRAMS, Program, difference, functions_of, names
 pytest_plugins = ["support.gpu_fixtures"]
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
-parametrized = pytest.mark.parametrize(
-    "program",
-    [pytest.param(p, id=p.name, marks=[needs_nvcc] if p.cuda else []) for p in PROGRAMS],
-)
+EACH = [pytest.param(program, id=program.name, marks=[needs_nvcc] if program.cuda else []) for program in PROGRAMS]
+parametrized = pytest.mark.parametrize("program", EACH)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -25,7 +25,7 @@ def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: py
 
     def load_kernel(**options: Any) -> Any:
         return cpp_extension.load_inline(
-            "native", "torch::Tensor f(torch::Tensor x);", kernel, functions=["f"], **options
+            "native", "torch::Tensor f(torch::Tensor);", kernel, functions=["f"], **options
         )
 
     with pytest.raises(ToolchainError, match=r"Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=\['-arch=sm_90a'\]"):

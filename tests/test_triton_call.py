@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
-from support.raw import call_raw
 from support.triton import (
     aligned_array,
     function,
@@ -19,7 +18,7 @@ from support.triton import (
     parameter,
     specialize,
     stand_in,
-)
+)  # fmt: skip
 
 import jitload
 
@@ -67,9 +66,6 @@ def pointer(array: CudaArray) -> bytes:
     return struct.pack("<Q", array.address)
 
 
-# ---- parameters ----------------------------------------------------------------------------------------------------
-
-
 def test_a_launch_has_the_block_and_the_hidden_pointers(mod, stub_driver):
     x, y = aligned_array(), aligned_array()
     launch = launched(stub_driver, mod.add, x, y, 4096)
@@ -105,18 +101,14 @@ def test_arguments_that_the_cubin_does_not_take_stay_in_the_signature(mod, stub_
     assert str(mod.left_out.__signature__).startswith("(x: torch.Tensor, bias: torch.Tensor | None, s:")
 
 
-# ---- what the code was compiled for --------------------------------------------------------------------------------
-
 FOR_THAT = "the kernel was compiled for that"
 INSTEAD = "compile it without this assumption, or add a variant without it"
 
 
 def test_a_misaligned_pointer_is_never_launched(mod, stub_driver):
     x, y = aligned_array(), aligned_array(offset=4)
-    text = (
-        f"add(): argument 'y' (*fp32) must be aligned to 16 bytes: {FOR_THAT}, and its address is "
-        f"{y.address:#x}; {INSTEAD}"
-    )
+    text = f"add(): argument 'y' (*fp32) must be aligned to 16 bytes: {FOR_THAT}, and its address is "
+    text += f"{y.address:#x}; {INSTEAD}"
     assert_refused(ValueError, text, mod.add, x, y, 4096)
     assert stub_driver.calls() == []
 
@@ -150,9 +142,6 @@ def test_types_devices_and_ranges_are_checked_before_assumptions(mod, stub_drive
     assert stub_driver.calls() == []
 
 
-# ---- grids ---------------------------------------------------------------------------------------------------------
-
-
 def test_an_empty_grid_launches_nothing(mod, stub_driver):
     mod.add(aligned_array(), aligned_array(), 0)
     mod.planes(aligned_array(), aligned_array(), 0)
@@ -173,19 +162,14 @@ def test_a_grid_may_come_from_shapes_and_from_the_call(mod, stub_driver):
 
 @pytest.mark.parametrize("key", [((4, 2), 128), (4, None, 1024), (4, None, None, 0, 0)])
 def test_the_block_is_fixed(mod, key):
-    text = (
-        "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
-        "fixed when it is compiled"
-    )
+    text = "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
+    text += "fixed when it is compiled"
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
 
 def test_a_call_without_a_grid_is_an_error_that_asks_for_one(mod):
     text = "open() has no grid: call open[grid](…), or declare it with grid="
     assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
-
-
-# ---- attributes ----------------------------------------------------------------------------------------------------
 
 
 def test_attributes_are_those_the_kernel_was_compiled_with(mod, stub_driver):
@@ -205,14 +189,3 @@ def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod, stub_driver):
 def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):
     launch = launched(stub_driver, mod.large, array(), array(), 1)
     assert (launch.grid, launch.cluster) == ((16, 2, 1), (8, 2, 1))
-
-
-# ---- from elsewhere ------------------------------------------------------------------------------------------------
-
-
-def test_a_caller_in_c_launches_the_same(mod, stub_driver):
-    x, y = aligned_array(), aligned_array()
-    stub_driver.clear()
-    call_raw(mod.add, x, y, 2048)
-    (launch,) = stub_driver.launches()
-    assert (launch.grid, launch.arguments[:2]) == ((2, 1, 1), (pointer(x), pointer(y)))

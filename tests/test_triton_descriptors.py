@@ -25,13 +25,8 @@ from support.triton import (
 import jitload
 from jitload.model import Descriptor
 
-FLOAT16, FLOAT32, BFLOAT16, FP4, TF32 = (
-    6,
-    7,
-    10,
-    14,
-    11,
-)  # as `tensordesc_meta` has them; the driver's differ for 8 to 10
+# As `tensordesc_meta` has them; the driver's differ for 8 to 10.
+FLOAT16, FLOAT32, BFLOAT16, TF32, FP4 = 6, 7, 10, 11, 14
 
 
 def _two() -> Any:
@@ -80,12 +75,9 @@ def mod(library: Path, stub_driver: StubDriver) -> jitload.Module:
     return fresh(library)
 
 
-def tensor(
-    shape: Sequence[int], dtype: str = "float16", strides: Sequence[int] | None = None, offset: int = 0
-) -> CudaArray:
+def tensor(shape: Sequence[int], dtype: str = "float16", strides: Any = None, offset: int = 0) -> CudaArray:
     """Return an array at a multiple of 256 bytes, plus an offset, that claims a shape."""
-    base = aligned_array(offset)
-    return CudaArray(base.array, dtype=dtype, shape=shape, strides=strides)
+    return CudaArray(aligned_array(offset).array, dtype=dtype, shape=shape, strides=strides)
 
 
 def encoded(driver: StubDriver) -> list[dict[str, str]]:
@@ -94,9 +86,6 @@ def encoded(driver: StubDriver) -> list[dict[str, str]]:
 
 def numbers(arguments: Sequence[bytes]) -> list[int]:
     return [int.from_bytes(argument, "little", signed=True) for argument in arguments]
-
-
-# ---- tensors -------------------------------------------------------------------------------------------------------
 
 
 def test_a_c_caller_may_leave_out_strides(mod, stub_driver):
@@ -127,9 +116,6 @@ def test_below_hopper_the_descriptor_is_plain_parameters(mod, stub_driver):
     assert encoded(stub_driver) == []
 
 
-# ---- Triton's object -----------------------------------------------------------------------------------------------
-
-
 def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod, stub_driver):
     a = tensor((4096,))
     mod.pick(TensorDescriptor(a, (5, 48), (64, 1), [32, 64], "nan"))
@@ -150,8 +136,8 @@ def test_the_block_shape_picks_the_variant(mod, stub_driver):
     small_block = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
     text = (
         "pick(): argument 'a' must have the block shape of tensordesc<fp16[32, 64]>: the kernel was compiled for that; "
-        "no variant fits, and this one comes closest"
     )
+    text += "no variant fits, and this one comes closest"
     assert_refused(ValueError, text, mod.pick, small_block)
 
 
@@ -180,25 +166,12 @@ def test_an_object_that_is_no_descriptor_is_refused(mod, stub_driver):
     assert stub_driver.launches() == []
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
-
+STRIDES = "have strides of a multiple of 16 bytes below 2**40 for its tensor map"
 REFUSALS: list[tuple[CudaArray, str]] = [
     (tensor((300,)), "must have 2 dimensions for its tensor map, got 1"),
     (tensor((8, 64), strides=(64, 2)), "must be contiguous in its last axis for its tensor map, but the stride is 2"),
-    (
-        tensor((8, 68), strides=(68, 1)),
-        (
-            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has 68 "
-            "elements of 2 bytes"
-        ),
-    ),
-    (
-        tensor((8, 64), strides=(-64, 1)),
-        (
-            "must have strides of a multiple of 16 bytes below 2**40 for its tensor map, but axis 0 has -64 "
-            "elements of 2 bytes"
-        ),
-    ),
+    (tensor((8, 68), strides=(68, 1)), f"must {STRIDES}, but axis 0 has 68 elements of 2 bytes"),
+    (tensor((8, 64), strides=(-64, 1)), f"must {STRIDES}, but axis 0 has -64 elements of 2 bytes"),
     (tensor((8, 0)), "must have 1 to 2147483647 elements in axis 1 for its tensor map, got 0"),
 ]
 
@@ -223,9 +196,6 @@ def test_a_pointer_has_no_shape(mod, stub_driver):
     text = "pick__32(): argument 'a' must be a tensor for its tensor map"
     assert_refused(TypeError, text, mod.pick, ctypes.c_void_p(4096))
     assert stub_driver.launches() == []
-
-
-# ---- streams -------------------------------------------------------------------------------------------------------
 
 
 def test_the_stream_is_that_of_the_descriptor_s_framework(library, stub_driver):

@@ -47,9 +47,6 @@ def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "variants", _sizes())
 
 
-# ---- choice of a variant -----------------------------------------------------------------------------------------
-
-
 def test_the_first_variant_that_fits_is_launched(mod, stub_driver):
     assert launched(stub_driver, mod.scale, aligned_array(), 1024).kernel == "fast"
     assert stub_driver.launches()[0].grid == (2, 1, 1)
@@ -58,8 +55,6 @@ def test_the_first_variant_that_fits_is_launched(mod, stub_driver):
     assert launched(stub_driver, mod.scale, aligned_array(), 1000).kernel == "slow"
     assert stub_driver.launches()[0].grid == (16, 1, 1)
 
-
-# ---- no variant fits ---------------------------------------------------------------------------------------------
 
 CLOSEST = "no variant fits, and this one comes closest"
 
@@ -72,9 +67,6 @@ def test_the_error_is_about_the_variant_that_comes_closest(mod, stub_driver):
     )
     assert_refused(ValueError, text, mod.scale, x, 1000)
     assert stub_driver.calls() == []
-
-
-# ---- architectures -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,6 @@ from jitload.errors import CompileError, SignatureError, ToolchainError
 from jitload.triton import metadata as triton_metadata
 from jitload.triton.versions import read_version
 
-# ---- options -----------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("option", "values", "expected"),
@@ -68,9 +66,6 @@ def test_several_architectures_and_none():
         jitload.load_triton("m", kernels.vector_add, signature=ADD, BLOCK=64, arch="cpu")
 
 
-# ---- what compiling leaves as it was ---------------------------------------------------------------------------
-
-
 def test_the_environment_is_as_it_was():
     before = dict(os.environ)
     extract(kernels.vector_add, signature=ADD, BLOCK=2048)
@@ -95,9 +90,6 @@ def test_threads_extract_at_the_same_time():
     assert "TRITON_DISABLE_LINE_INFO" not in os.environ
 
 
-# ---- records ----------------------------------------------------------------------------------------------------
-
-
 def test_the_record_of_a_kernel():
     cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, constexprs={"BLOCK": 1024}, arch=ARCH)
     facts = cubin.triton
@@ -120,9 +112,6 @@ def test_warps_are_counted_after_compilation():
     blocks = {name: PERSISTENT[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")}
     facts = extract(kernels.specialised_matmul, signature=DESCRIPTORS, arch="sm_100", num_warps=4, **blocks)
     assert (facts.num_warps, facts.kernel.max_threads) == (8, 256)  # four more that load
-
-
-# ---- checks ----------------------------------------------------------------------------------------------------
 
 
 def doctored(**changes: Any) -> Any:
@@ -157,9 +146,6 @@ def test_an_unknown_kind_of_specialization():
     kernel.src.attrs = {(0,): [["tt.pointer_range", 32]]}
     expected = "parameter 'x_ptr': Triton specialized it by tt.pointer_range=32, which jitload cannot check at a call"
     assert expected in refusal(SignatureError, kernel, arch="native")
-
-
-# ---- releases ---------------------------------------------------------------------------------------------------
 
 
 def test_releases():

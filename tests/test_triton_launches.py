@@ -17,11 +17,14 @@ from builds import python_env
 from support.driver import find_compiler
 
 HERE = Path(__file__).parent
-
-
 CASES = [
-    ("add", 90), ("pairs", 90), ("descriptors", 90), ("descriptors", 80), ("descriptors_pairs", 90), ("scratch", 90),
-]  # fmt: skip
+    ("add", 90),
+    ("pairs", 90),
+    ("descriptors", 90),
+    ("descriptors", 80),
+    ("descriptors_pairs", 90),
+    ("scratch", 90),
+]
 
 
 @pytest.fixture(scope="module")

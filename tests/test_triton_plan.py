@@ -14,8 +14,6 @@ from triton_tuned import tuned, tuned_add
 import jitload
 from jitload.errors import SignatureError
 
-# ---- a signature -----------------------------------------------------------------------------------------------
-
 
 def test_hints_decide_the_machine_code():
     plain = extract(kernels.vector_add, signature={**ADD, "x_ptr": "*fp32"}, BLOCK=1024)
@@ -72,9 +70,6 @@ def test_a_constexpr_with_the_name_of_an_option_is_both(keywords):
         extract(kernels.staged, signature=signature, BLOCK=64)
 
 
-# ---- example arguments -----------------------------------------------------------------------------------------
-
-
 def test_example_arguments_are_specialized_as_triton_does():
     facts = extract(kernels.optional_bias, Tensor(), None, Tensor(address=4), 64, 1, BLOCK=128)
     assert assumptions(facts) == [
@@ -95,9 +90,6 @@ def test_parameters_that_the_kernel_excludes_from_specialization():
     facts = extract(kernels.unspecialised, Tensor(), 1, 64, BLOCK=128)
     assert assumptions(facts) == [("x_ptr", "multiple_of", 16)]
     assert [p.name for p in facts.kernel.parameters] == ["x_ptr", "seed", "n"]
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,9 +119,6 @@ def test_missing_constexprs_are_listed():
     assert refusal(SignatureError, kernels.two_blocks, Tensor(), 8) == expected
 
 
-# ---- configurations --------------------------------------------------------------------------------------------
-
-
 def test_a_configuration_that_is_passed_or_the_only_one():
     facts = extract(tuned_add, signature=ADD, config=tuned_add.configs[1])
     assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 1024),), 8)
@@ -154,9 +143,6 @@ def test_an_autotuned_kernel_without_a_chosen_configuration():
     assert "config= must be a triton.Config or a mapping, got int" in refusal(
         SignatureError, tuned_add, signature=ADD, config=512
     )
-
-
-# ---- what is not a kernel --------------------------------------------------------------------------------------
 
 
 def plain_function() -> None:

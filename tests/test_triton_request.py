@@ -23,9 +23,6 @@ GRID = "ceil_div(n, BLOCK)"
 LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
 
 
-# ---- what the module shows -------------------------------------------------------------------------------------
-
-
 def test_a_module_of_one_kernel():
     mod = load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID)
     assert str(mod.vector_add) == "<jitload function vector_add(*fp32 x_ptr, *fp32 y_ptr, *fp32 out_ptr, i32 n)>"
@@ -85,8 +82,6 @@ def test_a_cubin_goes_into_a_wrapper_by_hand():
     assert list(mod) == ["square"]
 
 
-# ---- launches: what the driver is given; test_triton_launches.py compares more with Triton's own ----------------
-
 HIDDEN = (bytes(8),) * 2
 
 
@@ -143,9 +138,6 @@ def test_tuples_scalars_and_a_name_of_its_own(stub_driver):
     assert launch.arguments[1] == struct.pack("<H", 0x3FC0)
     mod = load(kernels.with_repr, signature={"x_ptr": "*fp32", "n": "i32"}, BLOCK=64, grid=2)
     assert launched(stub_driver, mod.with_repr, x, 100).kernel == "renamed_64"
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

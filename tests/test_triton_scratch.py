@@ -138,9 +138,6 @@ def hidden(driver: StubDriver) -> int:
 UINT8 = (2, 0, 1, 1, 8, 1)  # device 0, one dimension, uint8
 
 
-# ---- from the framework --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64)])
 def test_the_framework_allocates_scratch_memory_on_its_current_stream(mod, framework, stub_driver, name, size):
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
@@ -168,28 +165,21 @@ def test_scratch_memory_is_freed_if_the_launch_fails(mod, framework, stub_driver
 
 def test_more_than_64_bits_count_is_an_error(mod, framework):
     text = (
-        f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the "
-        "number does not fit into 64 bits"
+        f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the number "
     )
+    text += "does not fit into 64 bits"
     assert_refused(RuntimeError, text, mod.huge, array(), 4)
-
-
-# ---- on a stream that is not the framework's -----------------------------------------------------------------------
 
 
 def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(mod, framework, stub_driver):
     mod.small[5, None, None, 0x77](array(), 1)
-    made, launch, freed = [
-        call for call in stub_driver.calls() if call.name in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")
-    ]
-    assert (made.name, launch.name, freed.name) == ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")
+    names = ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
+    made, launch, freed = calls = [call for call in stub_driver.calls() if call.name in names]
+    assert [call.name for call in calls] == names
     assert (made.number("stream"), launch.number("stream"), freed.number("stream")) == (0x77, 0x77, 0x77)
     assert made.number("size") == 5 * 96 + 127
     assert made.number("address") == freed.number("address") == hidden(stub_driver)
     assert framework.events == []
-
-
-# ---- without a framework that is registered ------------------------------------------------------------------------
 
 
 def test_without_a_framework_the_driver_allocates(mod, stub_driver):
@@ -198,9 +188,6 @@ def test_without_a_framework_the_driver_allocates(mod, stub_driver):
     made, freed = stub_driver.calls("cuMemAllocAsync"), stub_driver.calls("cuMemFreeAsync")
     assert [call.number("size") for call in made] == [3 * 2 * 96 + 127, 96 + 127]
     assert [call.number("stream") for call in made] == [call.number("stream") for call in freed] == [0, 0x77]
-
-
-# ---- called straight from Python's objects (core/python.cc) ---------------------------------------------------------
 
 
 @pytest.fixture

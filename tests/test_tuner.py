@@ -173,9 +173,7 @@ def test_what_cannot_be_tuned_says_why(tmp_path):
     with pytest.raises(LaunchSpecError, match=r"kernel 'f', tune: has no variants: declare them, Launch\(tune=Tune"):
         mod.f.tune()
     path = jitload.build_inline("plain", cuda_sources="__global__ void f(float* x) {}", arch="sm_90a")
-    with pytest.raises(
-        JitLoadError, match=r"f\(\) cannot be tuned: its source is not at hand. Load it with load_inline"
-    ):
+    with pytest.raises(JitLoadError, match=r"f\(\) cannot be tuned: its source is not at hand\. Load it with load_inl"):
         jitload.load_module(path).f.tune()
     with pytest.raises(TypeError, match=r"tune\(\) takes a function of a module, mod.f, got function"):
         jitload.tune(double)
@@ -239,9 +237,7 @@ def test_a_configuration_is_never_replaced_by_what_is_tuned():
     for _ in range(2):
         mod.scale[3, None](x, y.zero_())  # neither measures nor launches what was measured
         assert (mod.scale[3, None].variant(x, y).how, torch.count_nonzero(y)) == ("first", 3 * 32 * 2)
-    with pytest.raises(
-        JitLoadError, match=r"scale\[5, None\]\(.*cannot be tuned with a configuration: call scale\.tune"
-    ):
+    with pytest.raises(JitLoadError, match=r"scale\[5, None\]\(.*with a configuration: call scale\.tune"):
         mod.scale[5, None].tune(x, y)
 
 
@@ -270,8 +266,6 @@ def requests_file(tmp_path, monkeypatch):
 def test_the_command_runs_the_jobs_of_requests(requests_file, tmp_path, capsys, caplog):
     warn_once.cache_clear()
     file, output = requests_file, tmp_path / "tuned.json"
-    with pytest.raises(JitLoadError, match=r"tuned.json' cannot be read: No such file"):
-        tune_requests(read_requests(str(file)))
     assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
     assert f"2 choices, saved in {output}" in capsys.readouterr().out
     assert not [message for message in caplog.messages if "no measurements" in message]
@@ -281,22 +275,16 @@ def test_the_command_runs_the_jobs_of_requests(requests_file, tmp_path, capsys, 
     request = read_requests(str(file))[0]
     both = tmp_path / "others.json"
     with ThreadPoolExecutor(1) as executor:
-        jobs = [
-            *request["tune"],
-            {"function": "none"},
-            {"function": "twice", "args": ["float32[5]"], "reference": "no"},
-        ]
+        wrong = {"function": "twice", "args": ["float32[5]"], "reference": "no"}
+        jobs = [*request["tune"], {"function": "none"}, wrong]
         with pytest.raises(JitLoadError, match=r"^2 of 4 jobs failed") as caught:
             tune_requests([{**request, "tuned": None, "tune": jobs}], executor, output=both, seconds=0.02)
     failed = {line.partition("(")[0] for line in str(caught.value).splitlines()[1:3]}
     assert failed == {"twice, none", "twice, twice"}
     assert len(Tuning.load(both).choices) == 2
-    for args, message in (
-        (["real[3]"], "a tensor is written"),
-        (["x"], "a tensor is written"),
-    ):
-        request = {**request, "tune": [{"function": "twice", "args": args}]}
-        with pytest.raises(JitLoadError, match=message):
+    for arg in ("real[3]", "x"):
+        request = {**request, "tune": [{"function": "twice", "args": [arg]}]}
+        with pytest.raises(JitLoadError, match="a tensor is written"):
             tune_requests([request])
     with pytest.raises(JitLoadError, match="no request has jobs"):
         tune_requests([{}])

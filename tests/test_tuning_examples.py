@@ -25,13 +25,8 @@ def test_each_builds_for_a_gpu(run):
     for name in NAMES:
         example = importlib.import_module(name)
         (function,) = example.FUNCTIONS
-        path = jitload.build_inline(
-            name,
-            cuda_sources=example.SOURCE,
-            functions=example.FUNCTIONS,
-            extra_cuda_cflags=example.OPTIONS,
-            arch="sm_90a",
-        )
+        options = {"functions": example.FUNCTIONS, "extra_cuda_cflags": example.OPTIONS, "arch": "sm_90a"}
+        path = jitload.build_inline(name, cuda_sources=example.SOURCE, **options)
         assert list(jitload.load_module(path)) == [function]
 
 

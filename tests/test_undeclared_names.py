@@ -41,9 +41,8 @@ def values() -> dict[str, str]:
         expected |= {f"{name}_MAX": number(np.iinfo(kind).max), f"{name}_MIN": number(np.iinfo(kind).min)}
     expected |= {f"{name}_MAX": number(np.iinfo(kind).max) for name, kind in UNSIGNED.items()}
     for name, info in FLOATS.items():
-        expected |= {
-            f"{name}_{end}": repr(float(v)) for end, v in (("MAX", info.max), ("MIN", info.tiny), ("EPSILON", info.eps))
-        }
+        ends = {"MAX": info.max, "MIN": info.tiny, "EPSILON": info.eps}
+        expected |= {f"{name}_{end}": repr(float(value)) for end, value in ends.items()}
     return expected | {name: repr(value) for name, value in CONSTANTS.items()}
 
 
@@ -110,9 +109,8 @@ def test_conditions_take_the_branch_of_nvcc(build, tmp_path):
         "CUDART_VERSION": release, "__CUDART_API_VERSION": release, "__CUDACC_VER_MAJOR__": str(major),
         "__CUDACC_VER_MINOR__": str(minor), "__CUDA_API_VER_MAJOR__": str(major), "__CUDA_API_VER_MINOR__": str(minor),
     }  # fmt: skip
-    tests = "".join(
-        f"#if !defined({name}) || {name} != {value}\n#error {name}\n#endif\n" for name, value in macros.items()
-    )
+    wrong = "#if !defined({0}) || {0} != {1}\n#error {0}\n#endif\n"
+    tests = "".join(wrong.format(name, value) for name, value in macros.items())
     tests += "#ifndef INT_MAX\n#error INT_MAX\n#endif\n#ifndef M_PI\n#define M_PI 3\n#endif\n"
     (tmp_path / "tests.h").write_text("#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__\n#error the order of bytes\n#endif\n")
     pi = 'static_assert(M_PI == 3.14159265358979323846, "");\n'

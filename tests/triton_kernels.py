@@ -36,45 +36,6 @@ def softmax(x_ptr, out_ptr, x_stride, out_stride, n_rows, n_cols, BLOCK: tl.cons
 
 
 @triton.jit
-def leaky_relu(x):
-    return tl.where(x >= 0, x, 0.01 * x)
-
-
-@triton.jit
-def matmul(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    pid = tl.program_id(0)
-    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    group = pid // (GROUP_M * columns)
-    first = group * GROUP_M
-    height = min(rows - first, GROUP_M)
-    row = first + (pid % (GROUP_M * columns)) % height
-    column = (pid % (GROUP_M * columns)) // height
-    at_m = (row * BLOCK_M + tl.arange(0, BLOCK_M)) % M
-    at_n = (column * BLOCK_N + tl.arange(0, BLOCK_N)) % N
-    at_k = tl.arange(0, BLOCK_K)
-    a_at = a_ptr + at_m[:, None] * stride_am + at_k[None, :] * stride_ak
-    b_at = b_ptr + at_k[:, None] * stride_bk + at_n[None, :] * stride_bn
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for step in range(tl.cdiv(K, BLOCK_K)):
-        left = K - step * BLOCK_K
-        a = tl.load(a_at, mask=at_k[None, :] < left, other=0.0)
-        b = tl.load(b_at, mask=at_k[:, None] < left, other=0.0)
-        total = tl.dot(a, b, total)
-        a_at += BLOCK_K * stride_ak
-        b_at += BLOCK_K * stride_bk
-    if ACTIVATION == "leaky_relu":
-        total = leaky_relu(total)
-    at_m = row * BLOCK_M + tl.arange(0, BLOCK_M)
-    at_n = column * BLOCK_N + tl.arange(0, BLOCK_N)
-    c_at = c_ptr + at_m[:, None] * stride_cm + at_n[None, :] * stride_cn
-    tl.store(c_at, total.to(c_ptr.dtype.element_ty), mask=(at_m[:, None] < M) & (at_n[None, :] < N))
-
-
-@triton.jit
 def histogram(values_ptr, counts_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n

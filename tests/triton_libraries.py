@@ -6,11 +6,6 @@ import triton
 import triton_kernels as kernels
 from triton_support import ADD, DESCRIPTORS, PERSISTENT
 
-MATMUL = {
-    "a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "M": "i32", "N": "i32", "K": "i32:16",
-    "stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
-    "stride_cn": "i32:1",
-}  # fmt: skip
 SOFTMAX = {
     "x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "x_stride": "i32", "out_stride": "i32", "n_rows": "i32",
     "n_cols": "i32",
@@ -24,17 +19,6 @@ LIBRARIES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"signature": ADD, "BLOCK": 1024, "grid": lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)},
     ),
     "softmax": (kernels.softmax, {"signature": SOFTMAX, "BLOCK": 1024, "grid": "n_rows"}),
-    "matmul": (
-        kernels.matmul,
-        {
-            "signature": MATMUL,
-            "constexprs": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": "leaky_relu"},
-            "num_warps": 8,
-            "grid": lambda META: (
-                triton.cdiv(META["M"], META["BLOCK_M"]) * triton.cdiv(META["N"], META["BLOCK_N"]),
-            ),
-        },
-    ),
     "histogram": (kernels.histogram, {"signature": HISTOGRAM, "BLOCK": 512, "grid": "ceil_div(n, BLOCK)"}),
     "persistent_matmul": (
         kernels.persistent_matmul,

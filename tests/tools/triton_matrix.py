@@ -146,7 +146,7 @@ def of_dots_and_clusters(_: Facts) -> None:
     """Tensor cores with dynamic shared memory, on two architectures; several blocks a program."""
     from triton_libraries import LIBRARIES
 
-    kernel, options = LIBRARIES["matmul"]
+    kernel, options = LIBRARIES["persistent_matmul"]
     wishes = {key: value for key, value in options.items() if key != "grid"}
     for arch in ("sm_80", "sm_90"):
         assert extract(kernel, arch=arch, **wishes).shared_bytes > 0

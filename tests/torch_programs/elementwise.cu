@@ -23,33 +23,6 @@ torch::Tensor vector_add(torch::Tensor a, torch::Tensor b) {
     vector_add_kernel<<<blocks, threads>>>(a.data_ptr<float>(), b.data_ptr<float>(), out.data_ptr<float>(), n);
     return out;
 }
-//// leaky_relu_inplace
-/// functions: leaky_relu_, leaky_relu
-/// cpp: void leaky_relu_(torch::Tensor& x, float slope); torch::Tensor leaky_relu(const torch::Tensor& x, float slope = 0.01f);
-/// call: leaky_relu_(rand(777), 0.5) -> None
-/// call: leaky_relu(rand(777), 0.25) -> torch.nn.functional.leaky_relu(rand(777), 0.25)
-/// call: leaky_relu(rand(7)) !! TypeError: leaky_relu(): incompatible function arguments.
-/// call: leaky_relu(rand(7), "0.5") !! TypeError: leaky_relu(): incompatible function arguments.
-/// call: leaky_relu(rand(7), 1) -> rand(7)
-/// call: leaky_relu(rand(6, 4).t(), 1.0) !! RuntimeError: x must be contiguous
-#include <torch/extension.h>
-#include <ATen/cuda/CUDAContext.h>
-__global__ void leaky_relu_inplace_kernel(float* x, float slope, int64_t n) {
-  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
-    const float v = x[i];
-    x[i] = v >= 0.0f ? v : slope * v;
-  }
-}
-void leaky_relu_(torch::Tensor& x, float slope) {
-  TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
-  leaky_relu_inplace_kernel<<<32, 128, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), slope, x.numel());
-}
-torch::Tensor leaky_relu(const torch::Tensor& x, float slope) {
-  TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
-  torch::Tensor y = x.clone();
-  leaky_relu_(y, slope);
-  return y;
-}
 //// swish_any_float
 /// functions: swish
 /// cpp: torch::Tensor swish(torch::Tensor input);
@@ -284,36 +257,6 @@ torch::Tensor polynomial(torch::Tensor x, std::vector<double> coefficients) {
   polynomial_kernel<<<(x.numel() + 31) / 32, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), k, x.numel());
   cudaDeviceSynchronize();
   return y;
-}
-//// nan_to_zero_functor
-/// call: transform(rand(30), "square") -> rand(30) ** 2
-/// call: transform(rand(30), mode="negate", times=3) -> -rand(30)
-/// call: transform(rand(30), "cube") !! ValueError: unknown mode: cube
-/// call: transform(rand(30), b"square") -> rand(30) ** 2
-/// call: transform(rand(30), None) !! TypeError: transform(): incompatible function arguments.
-/// call: transform() !! TypeError: transform(): incompatible function arguments.
-/// call: transform(rand(30), "negate", times=True) -> -rand(30)
-#include <torch/extension.h>
-#include <string>
-#include <stdexcept>
-struct Square { template <typename T> __device__ T operator()(T v) const { return v * v; } };
-struct Negate { template <typename T> __device__ T operator()(T v) const { return -v; } };
-template <typename T, typename F>
-__global__ void transform_kernel(T* x, int n, F f) {
-  for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = f(x[i]);
-}
-torch::Tensor transform(torch::Tensor x, const std::string& mode, int times) {
-  torch::Tensor y = x.clone();
-  for (int i = 0; i < times; ++i) {
-    if (mode == "square") transform_kernel<<<1, 64>>>(y.data_ptr<float>(), y.numel(), Square());
-    else if (mode == "negate") transform_kernel<<<1, 64>>>(y.data_ptr<float>(), y.numel(), Negate{});
-    else throw std::invalid_argument("unknown mode: " + mode);
-  }
-  return y;
-}
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.doc() = "functors";
-  m.def("transform", &transform, "apply a function", py::arg("x"), py::arg("mode"), py::arg("times") = 1);
 }
 //// dispatch_switch_cases
 /// functions: twice_plus

@@ -1,12 +1,3 @@
-//// mlp_operators
-/// functions: mlp
-/// call: mlp(rand(4, 8), rand(16, 8), rand(16), rand(2, 16)) -> torch.nn.functional.linear(torch.nn.functional.linear(rand(4, 8), rand(16, 8), rand(16)).relu(), rand(2, 16))
-/// call: mlp(rand(4, 8).requires_grad_(), rand(16, 8), rand(16), rand(2, 16))
-/// call: mlp(rand(4, 8), rand(16, 7), rand(16), rand(2, 16)) !! RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 7x16)
-torch::Tensor mlp(torch::Tensor x, torch::Tensor w1, torch::Tensor b1, torch::Tensor w2) {
-  auto h = torch::relu(torch::addmm(b1, x, w1.t()));
-  return torch::mm(h, w2.transpose(0, 1));
-}
 //// lltm_cell
 /// call: forward(rand(2, 5), rand(12, 9), rand(1, 12), rand(2, 4), rand(2, 4))
 /// call: d_sigmoid(rand(6)) -> rand(6).sigmoid() * (1 - rand(6).sigmoid())

@@ -1,38 +1,3 @@
-//// matmul_shared
-/// functions: matmul
-/// cpp: torch::Tensor matmul(torch::Tensor A, torch::Tensor B);
-/// call: matmul(ints(33, 20).float(), ints(20, 45).float()) -> ints(33, 20).float() @ ints(20, 45).float()
-/// call: matmul(rand(3, 4), rand(5, 6)) !! RuntimeError: inner dimensions differ: 4 and 5
-/// call: matmul(rand(3), rand(3)) !! RuntimeError: A must be 2D
-#include <torch/extension.h>
-#include <cuda_runtime.h>
-#define TILE_SIZE 16
-template <int T>
-__global__ void matmul_shared_kernel(const float* A, const float* B, float* C, int M, int N, int K) {
-    __shared__ float tileA[T][T];
-    __shared__ float tileB[T][T + 1];
-    int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
-    float acc = 0.0f;
-    for (int t = 0; t < (K + T - 1) / T; t++) {
-        tileA[threadIdx.y][threadIdx.x] = (row < M && t * T + threadIdx.x < K) ? A[row * K + t * T + threadIdx.x] : 0.0f;
-        tileB[threadIdx.y][threadIdx.x] = (col < N && t * T + threadIdx.y < K) ? B[(t * T + threadIdx.y) * N + col] : 0.0f;
-        __syncthreads();
-        #pragma unroll
-        for (int i = 0; i < T; i++) acc += tileA[threadIdx.y][i] * tileB[i][threadIdx.x];
-        __syncthreads();
-    }
-    if (row < M && col < N) C[row * N + col] = acc;
-}
-torch::Tensor matmul(torch::Tensor A, torch::Tensor B) {
-    TORCH_CHECK(A.dim() == 2, "A must be 2D");
-    TORCH_CHECK(A.size(1) == B.size(0), "inner dimensions differ: ", A.size(1), " and ", B.size(0));
-    const int M = A.size(0), K = A.size(1), N = B.size(1);
-    auto C = torch::zeros({M, N}, A.options());
-    dim3 threads(TILE_SIZE, TILE_SIZE);
-    dim3 blocks((N + TILE_SIZE - 1) / TILE_SIZE, (M + TILE_SIZE - 1) / TILE_SIZE);
-    matmul_shared_kernel<TILE_SIZE><<<blocks, threads>>>(A.data_ptr<float>(), B.data_ptr<float>(), C.data_ptr<float>(), M, N, K);
-    return C;
-}
 //// transpose_tiles
 /// functions: transpose_copy2
 /// cpp: torch::Tensor transpose_copy2(torch::Tensor x);
@@ -60,64 +25,6 @@ torch::Tensor transpose_copy2(torch::Tensor x) {
     transpose_tiles_kernel<scalar_t><<<grid, block>>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), x.size(0), x.size(1));
   });
   return out;
-}
-//// batched_strided_gemm
-/// functions: bmm_strided
-/// cpp: torch::Tensor bmm_strided(torch::Tensor a, torch::Tensor b);
-/// call: bmm_strided(ints(3, 5, 6).float(), ints(3, 6, 4).float()) -> ints(3, 5, 6).float() @ ints(3, 6, 4).float()
-/// call: bmm_strided(ints(3, 6, 5).float().transpose(1, 2), ints(3, 6, 4).float()) -> ints(3, 6, 5).float().transpose(1, 2) @ ints(3, 6, 4).float()
-/// call: bmm_strided(ints(1, 5, 6).float().expand(3, 5, 6), ints(3, 6, 4).float()) -> ints(1, 5, 6).float() @ ints(3, 6, 4).float()
-#include <torch/extension.h>
-struct Matrix3 { const float* data; int64_t s0, s1, s2; };
-__global__ void bmm_strided_kernel(Matrix3 a, Matrix3 b, float* c, int M, int N, int K) {
-  int n = threadIdx.x, m = blockIdx.x, batch = blockIdx.y;
-  float sum = 0;
-  for (int k = 0; k < K; ++k) sum += a.data[batch * a.s0 + m * a.s1 + k * a.s2] * b.data[batch * b.s0 + k * b.s1 + n * b.s2];
-  c[(batch * M + m) * N + n] = sum;
-}
-torch::Tensor bmm_strided(torch::Tensor a, torch::Tensor b) {
-  auto make = [](const torch::Tensor& t) { return Matrix3{t.data_ptr<float>(), t.stride(0), t.stride(1), t.stride(-1)}; };
-  const auto batch = a.sizes()[0], M = a.sizes()[1], K = a.sizes()[2], N = b.sizes()[2];
-  torch::Tensor c = torch::empty({batch, M, N}, a.options().memory_format(torch::MemoryFormat::Contiguous));
-  bmm_strided_kernel<<<dim3(M, batch), N>>>(make(a), make(b), c.data_ptr<float>(), M, N, K);
-  return c;
-}
-//// attention_naive
-/// functions: attention
-/// cpp: torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool causal, std::optional<double> scale);
-/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), False, None) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16)).contiguous()
-/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), True, 0.5) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), is_causal=True, scale=0.5).contiguous()
-/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 15), rand(2, 3, 8, 16), False, None) !! RuntimeError: q and k must have the same head size, but have 16 and 15
-#include <torch/extension.h>
-#include <cmath>
-__global__ void attention_kernel(const float* q, const float* k, const float* v, float* o, int L, int D, float scale, bool causal) {
-  extern __shared__ float scores[];
-  const int row = blockIdx.x, head = blockIdx.y;
-  const float* Q = q + (head * L + row) * D;
-  const int limit = causal ? row + 1 : L;
-  for (int j = threadIdx.x; j < limit; j += blockDim.x) {
-    float s = 0;
-    for (int d = 0; d < D; ++d) s += Q[d] * k[(head * L + j) * D + d];
-    scores[j] = s * scale;
-  }
-  __syncthreads();
-  float m = -INFINITY, total = 0;
-  for (int j = 0; j < limit; ++j) m = fmaxf(m, scores[j]);
-  for (int j = 0; j < limit; ++j) total += expf(scores[j] - m);
-  for (int d = threadIdx.x; d < D; d += blockDim.x) {
-    float s = 0;
-    for (int j = 0; j < limit; ++j) s += expf(scores[j] - m) * v[(head * L + j) * D + d];
-    o[(head * L + row) * D + d] = s / total;
-  }
-}
-torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool causal, std::optional<double> scale) {
-  const auto B = q.size(0), H = q.size(1), L = q.size(2), D = q.size(3);
-  TORCH_CHECK(k.size(-1) == D, "q and k must have the same head size, but have ", D, " and ", k.size(-1));
-  q = q.contiguous(); k = k.contiguous(); v = v.contiguous();
-  auto o = torch::empty_like(q);
-  const float s = scale ? static_cast<float>(*scale) : 1.0f / std::sqrt(static_cast<float>(D));
-  attention_kernel<<<dim3(L, B * H), 32, L * sizeof(float)>>>(q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(), o.data_ptr<float>(), L, D, s, causal);
-  return o;
 }
 //// large_shared_attribute
 /// functions: column_cumsum

@@ -1,43 +1,3 @@
-//// block_sum
-/// functions: block_sum
-/// cpp: torch::Tensor block_sum(torch::Tensor x);
-/// call: block_sum(ints(1000).float()) -> ints(1000).float().sum().reshape(1)
-/// call: block_sum(rand(3, 3).t().cpu().long()) !! RuntimeError: x must be float32
-/// call: block_sum(torch.sparse_coo_tensor([[0]], [1.0], (3,))) !!
-/// call: block_sum(torch.empty(3, device="meta", dtype=torch.float64)) !! RuntimeError: x must be float32
-#include <torch/extension.h>
-#include <cuda_runtime.h>
-template <unsigned int blockSize>
-__device__ void warp_reduce(volatile float* sdata, unsigned int tid) {
-  if (blockSize >= 64) sdata[tid] += sdata[tid + 32];
-  if (blockSize >= 32) sdata[tid] += sdata[tid + 16];
-  if (blockSize >= 16) sdata[tid] += sdata[tid + 8];
-  if (blockSize >= 8) sdata[tid] += sdata[tid + 4];
-  if (blockSize >= 4) sdata[tid] += sdata[tid + 2];
-  if (blockSize >= 2) sdata[tid] += sdata[tid + 1];
-}
-template <unsigned int blockSize>
-__global__ void block_sum_kernel(const float* g_in, float* g_out, unsigned int n) {
-  extern __shared__ float sdata[];
-  unsigned int tid = threadIdx.x;
-  float sum = 0;
-  for (unsigned int i = blockIdx.x * blockSize + tid; i < n; i += gridDim.x * blockSize) sum += g_in[i];
-  sdata[tid] = sum;
-  __syncthreads();
-  for (unsigned int s = blockSize / 2; s > 32; s >>= 1) {
-    if (tid < s) sdata[tid] += sdata[tid + s];
-    __syncthreads();
-  }
-  if (tid < 32) warp_reduce<blockSize>(sdata, tid);
-  if (tid == 0) atomicAdd(g_out, sdata[0]);
-}
-torch::Tensor block_sum(torch::Tensor x) {
-  TORCH_CHECK(x.scalar_type() == torch::kFloat32, "x must be float32");
-  auto out = torch::zeros({1}, x.options());
-  const int n = x.numel();
-  block_sum_kernel<256><<<8, 256, 256 * sizeof(float)>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
-  return out;
-}
 //// warp_shuffle_rowsum
 /// functions: row_sum, row_max
 /// cpp: torch::Tensor row_sum(torch::Tensor x); torch::Tensor row_max(torch::Tensor x);
@@ -162,37 +122,6 @@ torch::Tensor histogram(torch::Tensor values, int64_t bins) {
   torch::Tensor counts = torch::zeros({bins}, torch::TensorOptions().dtype(torch::kInt32).device(torch::kCUDA, values.get_device()));
   histogram_kernel<<<4, 128, bins * sizeof(int)>>>(values.data_ptr<int>(), counts.data_ptr<int>(), values.numel(), bins);
   return counts;
-}
-//// inclusive_scan
-/// functions: scan
-/// cpp: torch::Tensor scan(torch::Tensor x, bool exclusive, bool reverse);
-/// call: scan(ints(5, 100).float(), False, False) -> ints(5, 100).float().cumsum(1)
-/// call: scan(ints(5, 100).float(), True, False) -> ints(5, 100).float().cumsum(1) - ints(5, 100).float()
-/// call: scan(ints(5, 100).float(), False, True) -> ints(5, 100).float().flip(1).cumsum(1).flip(1)
-/// call: scan(ints(5, 2000).float(), False, True) !! RuntimeError: at most 1024 columns, got 2000
-/// call: scan(rand(3, 3), 0.0, []) !! TypeError: scan(): incompatible function arguments.
-#include <torch/extension.h>
-__global__ void scan_kernel(const float* x, float* y, int n, bool exclusive) {
-  extern __shared__ float temp[];
-  int t = threadIdx.x, row = blockIdx.x;
-  temp[t] = t < n ? x[row * n + t] : 0.f;
-  __syncthreads();
-  for (int offset = 1; offset < blockDim.x; offset <<= 1) {
-    float add = t >= offset ? temp[t - offset] : 0.f;
-    __syncthreads();
-    temp[t] += add;
-    __syncthreads();
-  }
-  if (t < n) y[row * n + t] = exclusive ? (t > 0 ? temp[t - 1] : 0.f) : temp[t];
-}
-torch::Tensor scan(torch::Tensor x, bool exclusive, bool reverse) {
-  TORCH_CHECK(x.size(1) <= 1024, "at most 1024 columns, got ", x.size(1));
-  auto input = reverse ? x.flip({1}) : x;
-  auto y = torch::zeros_like(input);
-  int threads = 1;
-  while (threads < x.size(1)) threads *= 2;
-  scan_kernel<<<x.size(0), threads, threads * sizeof(float)>>>(input.data_ptr<float>(), y.data_ptr<float>(), x.size(1), exclusive);
-  return reverse ? y.flip({1}) : y;
 }
 //// welford_variance
 /// functions: mean_variance
