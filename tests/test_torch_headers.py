@@ -99,6 +99,8 @@ def test_missing_names_are_those_of_torch(line: str):
         ("struct F : autograd::Function<F> {};", "x.cu(9): error: not a class or struct name", ["autograd::Function"]),
         ("using namespace torch;", "x.cpp:3: error: ‘n’ was not declared in this scope", []),
         ("using namespace mine;", "x.cpp:3: error: ‘IValue’ was not declared in this scope", []),
+        ("", "a/x.hpp:3:7: error: ‘DeviceTypeName’ was not declared in this scope", ["DeviceTypeName"]),
+        ("", 'a/x.cuh(3): error: identifier "mine" is undefined', []),
     ],
 )  # fmt: skip
 def test_a_using_directive_makes_unqualified_names_those_of_torch(text: str, line: str, names: list[str]):

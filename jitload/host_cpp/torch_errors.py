@@ -57,20 +57,20 @@ _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     """Return the names of torch, pybind11 or the C++ library in a compiler's errors.
 
-    Errors about unknown macros and namespaces may not contain a name. If no error contains a name, return candidates
-    from the texts: names in nested namespaces, or undefined macros.
+    If no error contains a name, return candidates from the texts: names in nested namespaces, or undefined macros.
     """
     names: dict[str, None] = {}
     if "required to use PyTorch" in log:  # an option such as -std=c++14
         return []
-    undeclared = _UNDECLARED if any(map(_USING_TORCH.search, texts)) else re.compile("(?!)")  # which finds nothing
     for line in log.splitlines():
-        # A suggestion may be any name of torch's.
-        message = _BRACED_VALUE.sub("", line.partition("error")[2].partition("did you mean")[0])
+        place, _, message = line.partition("error")
+        message = _BRACED_VALUE.sub("", message.partition("did you mean")[0])  # a suggestion may be any name of torch's
         macro = _MACRO_OF_TORCH.search(message)
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
+        # A source may be using a namespace of torch's before it includes a header.
+        bare = _UNDECLARED.findall(message) if any(map(_USING_TORCH.search, texts)) or _HEADER.search(place) else []
         is_of_torch = bool(macro or _OF_TORCH.search(message) or (header and read_header(header[0])))
-        is_of_torch = is_of_torch or any(map(is_declared, undeclared.findall(message)))
+        is_of_torch = is_of_torch or any(map(is_declared, bare))
         if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not is_of_torch:
             continue
         quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
