@@ -131,8 +131,8 @@ def describe(text: str, regions: Sequence[Region]) -> str:
         address, block, kind, thread, code, last_kind, last_thread, last_code = race.groups()
         return (
             f"a race: {_noun(last_kind)} at address {address} of shared memory and another access are not ordered, in "
-            f"block {block}, thread {last_thread}{_line(last_code)}; the other is {_noun(kind)} by thread {thread}"
-            f"{_line(code)}"
+            f"block {block}, thread {last_thread}{_line(last_code)}; the other is {_noun(kind)} in block {block}, "
+            f"thread {thread}{_line(code)}"
         )
     return ""
 

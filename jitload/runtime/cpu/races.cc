@@ -21,11 +21,11 @@ void free_shadow(Watched* watched) {
 }
 
 /* Allocate the shadow of a range; return whether there is enough memory. */
-bool make_shadow(Watched* watched, Memory memory, bool is_shared) {
-  Shadow* shadow = (Shadow*)allocate_zeros(shadow_size(memory));
+bool make_shadow(Watched* watched) {
+  Shadow* shadow = (Shadow*)allocate_zeros(shadow_size(watched->memory));
   if (shadow == NULL) return false;
-  if (!is_shared) madvise(shadow, shadow_size(memory), MADV_HUGEPAGE);
-  *watched = {memory, shadow - memory.begin / 4, is_shared};
+  madvise(shadow, shadow_size(watched->memory), MADV_HUGEPAGE);
+  watched->shadow = shadow - watched->memory.begin / 4;
   return true;
 }
 
@@ -47,24 +47,19 @@ void free_races(Races* races) {
   if (races == NULL) return;
   __atomic_sub_fetch(&race_launches, 1, __ATOMIC_RELAXED);
   for (int i = 0; i < races->count; ++i) free_shadow(&races->watched[i]);
-  free(races->watched);
   munmap(races, sizeof *races);
 }
 
 /* Return the state for a launch, or NULL if there is not enough memory. */
 Races* make_races(const jitload_cpu_launch* call) {
-  Races* races = (Races*)allocate_zeros(sizeof(Races));
+  Races* races = call->tensor_count <= kMostTensors ? (Races*)allocate_zeros(sizeof(Races)) : NULL;
   if (races == NULL) return NULL;
   __atomic_add_fetch(&race_launches, 1, __ATOMIC_RELAXED);
   races->next_epoch = kEpochsAtOnce; /* so that the first one is not 0 */
-  races->watched = (Watched*)calloc((size_t)(call->tensor_count + own_memory.segment_count), sizeof(Watched));
-  if (races->watched == NULL) return free_races(races), (Races*)NULL;
   for (int i = 0; i < call->tensor_count; ++i) add_memory(races, {call->tensors[i].begin, call->tensors[i].end});
   for (int i = 0; i < own_memory.segment_count; ++i) add_memory(races, own_memory.segments[i]);
   for (int i = 0; i < races->count; ++i) {
-    Watched* watched = &races->watched[i];
-    watched->shadow = NULL;
-    if (!make_shadow(watched, watched->memory, false)) return free_races(races), (Races*)NULL;
+    if (!make_shadow(&races->watched[i])) return free_races(races), (Races*)NULL;
   }
   return races;
 }
@@ -80,18 +75,15 @@ bool watch_launch(Worker* worker) {
   if (!own_memory.is_complete) find_own_memory();
   if (launch->races == NULL && (launch->races = make_races(launch->call)) == NULL) return false;
   const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
-  order->unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
   free_shadow(&order->shared);
-  if (!make_shadow(&order->shared, own_memory.thread_local_data, true)) return false;
+  *order = Order();
   order->races = launch->races;
-  order->next_epoch = 0;
-  memset(order->lane_epochs, 0, sizeof order->lane_epochs);
-  memset(order->atomic_epochs, 0, sizeof order->atomic_epochs);
-  memset(order->warp_epochs, 0, sizeof order->warp_epochs);
+  order->shared.memory = own_memory.thread_local_data;
+  order->unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
   jitload_cpu_shared_bytes = block->shared_bytes;
-  return true;
+  return make_shadow(&order->shared);
 }
 
 /* Return the range that contains an access, or NULL. */
@@ -116,9 +108,11 @@ struct Current {
   size_t size;
 };
 
+bool is_shared(const Current& now) { return now.watched == &now.order->shared; }
+
 /* Return the number of the block that made an access. */
 uint32_t block_of(const Current& now, Access access) {
-  return now.watched->is_shared ? now.order->block : now.order->races->epoch_blocks[access.epoch];
+  return is_shared(now) ? now.order->block : now.order->races->epoch_blocks[access.epoch];
 }
 
 /* Return whether something after an access may order it before what is done now. */
@@ -128,8 +122,8 @@ bool is_ordered(const Current& now, Access access) {
   const uint32_t block = block_of(now, access);
   if (block != order->block) {
     /* The other block, which may still run, takes notice of its atomics before others can see their effects. */
-    const uint32_t* last = &order->races->atomic_epochs[block % kEpochs];
-    return order->has_atomics && __atomic_load_n(last, __ATOMIC_ACQUIRE) > epoch;
+    const uint32_t* last = order->races->atomic_epochs;
+    return last[order->block % kEpochs] != 0 && __atomic_load_n(&last[block % kEpochs], __ATOMIC_ACQUIRE) > epoch;
   }
   const auto are_after = [=](const uint32_t* epochs, uint32_t a, uint32_t b) {
     return epochs[a] > epoch && epochs[b] > epoch;
@@ -137,21 +131,6 @@ bool is_ordered(const Current& now, Access access) {
   if (epoch < order->block_epoch || other == thread) return true;
   if (other / kWarp != thread / kWarp) return are_after(order->warp_epochs, other / kWarp, thread / kWarp);
   return are_after(order->lane_epochs, other, thread) || are_after(order->atomic_epochs, other, thread);
-}
-
-/* Write where an access is, such as "byte 4 of 'x'". */
-void describe_address(const Current& now, uintptr_t address, char* text, size_t size) {
-  const jitload_cpu_region* tensor = nearest_tensor(jitload_cpu_current_worker->launch->call, address);
-  const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
-  if (contains({dynamic, dynamic + JITLOAD_MOST_SHARED}, address)) {
-    snprintf(text, size, "byte %zu of dynamic shared memory", (size_t)(address - dynamic));
-  } else if (now.watched->is_shared) {
-    snprintf(text, size, "shared memory");
-  } else if (tensor != NULL && contains({tensor->begin, tensor->end}, address)) {
-    snprintf(text, size, "byte %zu of '%.48s'", (size_t)(address - tensor->begin), tensor->name);
-  } else {
-    snprintf(text, size, "a variable of the module");
-  }
 }
 
 const char* kind_of(Access access) {
@@ -166,46 +145,27 @@ const void* code_address_of(Access access) {
 [[noreturn]] void report_race(const Current& now, Access other, uintptr_t address) {
   Worker* worker = jitload_cpu_current_worker;
   Launch* launch = worker->launch;
-  const uint32_t* block_dim = worker->block.block_dim;
+  const uint32_t* dim = worker->block.block_dim;
   const uint32_t number = other.thread;
-  char where[96], text[320], whose[96] = "";
-  describe_address(now, address, where, sizeof where);
-  snprintf(text, sizeof text, "a race: %s of %zu bytes at %s and another access are not ordered,",
-           kind_of(now.access), now.size, where);
+  const uint32_t index[3] = {number % dim[0], number / dim[0] % dim[1], number / dim[0] / dim[1]};
+  char place[256];
+  describe_address(launch->call, address, place, sizeof place);
   worker->fault_address = code_address_of(now.access);
-  if (!fail(worker, worker->current->index, "%s", text)) leave(worker);
-  launch->other_address = code_address_of(other);
-  if (block_of(now, other) != now.order->block) {
-    jitload_cpu_block block = worker->block;
-    go_to_block(&block, block_of(now, other));
-    const uint32_t* index = block.block_index;
-    snprintf(whose, sizeof whose, " of block (%u, %u, %u)", index[0], index[1], index[2]);
+  if (!fail(worker, worker->current->index, "a race: %s of %zu bytes%s, and another access are not ordered,",
+            kind_of(now.access), now.size, place)) {
+    leave(worker);
   }
-  snprintf(launch->other, sizeof launch->other, "; the other is %s by thread (%u, %u, %u)%s",
-           kind_of(other), number % block_dim[0], number / block_dim[0] % block_dim[1],
-           number / block_dim[0] / block_dim[1], whose);
+  launch->other_address = code_address_of(other);
+  snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
+  go_to_block(&worker->block, block_of(now, other));
+  append_place(launch->other, sizeof launch->other, worker, index);
   leave(worker);
 }
 
 /* ---- the accesses to a word ------------------------------------------------------------------------------------- */
 
-/* Report the last access to some of the same bytes if it races with the one that is made now. Return whether every race
- * with the last one is from now on also a race with this one. */
-__attribute__((noinline)) bool replaces(const Current& now, Access last, uintptr_t word) {
-  const Access access = now.access;
-  const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(now, last);
-  const bool has_write = access.is_write || last.is_write, has_read = !access.is_write || !last.is_write;
-  /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
-  const bool may_be_loop = has_read && access.is_atomic != last.is_atomic && !now.watched->is_shared;
-  if (!is_before && has_write && !may_be_loop) {
-    report_race(now, last, word + (uint32_t)__builtin_ctzll(last.bytes & access.bytes));
-  }
-  return is_before && last.is_atomic >= access.is_atomic && access.is_write >= last.is_write &&
-         (last.bytes & ~access.bytes) == 0;
-}
-
-/* Compare an access with those that the shadow of its word keeps, and keep it, too. If there is no room, it takes the
- * place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
+/* Report a race with an access that the shadow of a word keeps. Otherwise keep this access, too. If there is no room, it
+ * takes the place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
 __attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t word, uint32_t oldest, Access* last_resort) {
   Access* const shadow = now.watched->shadow[word / 4];
   const Access access = now.access;
@@ -216,12 +176,18 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t
       if (target == NULL) target = kept;
       break;
     }
-    const bool are_reads = !access.is_write && !last.is_write;
-    if ((last.bytes & access.bytes) == 0 || (are_reads && last.thread != access.thread)) continue;
-    const bool is_repeated = last.epoch == access.epoch && last.thread == access.thread &&
-                             last.is_atomic == access.is_atomic && last.bytes == access.bytes;
-    if (is_repeated && last.is_write >= access.is_write) return;
-    if (replaces(now, last, word)) target = kept;
+    const uint64_t common = last.bytes & access.bytes;
+    const bool has_write = access.is_write || last.is_write, has_read = !access.is_write || !last.is_write;
+    if (common == 0 || (!has_write && last.thread != access.thread)) continue;
+    const bool is_like = last.is_atomic == access.is_atomic, is_more = last.is_write >= access.is_write;
+    if (last.epoch == access.epoch && last.thread == access.thread && is_like && is_more && last.bytes == access.bytes) return;
+    const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(now, last);
+    /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
+    const bool may_be_loop = has_read && !is_like && !is_shared(now);
+    if (!is_before && has_write && !may_be_loop) report_race(now, last, word + (uint32_t)__builtin_ctzll(common));
+    /* Is every race with the last access from now on also a race with this one? */
+    const bool is_less = last.is_atomic >= access.is_atomic && access.is_write >= last.is_write;
+    if (is_before && is_less && (last.bytes & ~access.bytes) == 0) target = kept;
   }
   if (target == NULL && (access.is_write || !last_resort->is_write)) target = last_resort;
   if (target != NULL) target->bits = access.bits;
@@ -230,9 +196,9 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t
 inline __attribute__((always_inline)) void watch_word(const Current& now, uintptr_t word) {
   Access* const shadow = now.watched->shadow[word / 4];
   const Access access = now.access;
-  const uint32_t oldest = now.watched->is_shared ? now.order->block_epoch : 1;
+  const uint32_t oldest = is_shared(now) ? now.order->block_epoch : 1;
   if (shadow->epoch < oldest) return (void)(shadow->bits = access.bits);
-  Access* const last_resort = &shadow[(now.watched->is_shared ? access.thread : now.order->block) % 4];
+  Access* const last_resort = &shadow[(is_shared(now) ? access.thread : now.order->block) % 4];
   const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | access.bits};
   /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
   const bool is_full = shadow[3].epoch >= oldest && last_resort->epoch == access.epoch;

@@ -34,6 +34,7 @@ constexpr uint64_t kLastCode = (1 << 22) - 1;
 constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kEpochs = 1 << 26;
 constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
+constexpr int kMostTensors = 4096;     /* as many pointers as the parameters of a kernel can be */
 
 typedef Access Shadow[4];
 
@@ -41,16 +42,15 @@ typedef Access Shadow[4];
 struct Watched {
   Memory memory;
   Shadow* shadow;
-  bool is_shared;
 };
 
 /* The global memory of a launch. Pages that are not touched take no memory. */
 struct Races {
   uint32_t next_epoch;
   int count;
-  Watched* watched;
+  Watched watched[kMostTensors + kMostSegments];
   uint32_t epoch_blocks[kEpochs];  /* the block of each epoch */
-  uint32_t atomic_epochs[kEpochs]; /* when a thread of each block last did an atomic */
+  uint32_t atomic_epochs[kEpochs]; /* when a thread of each block last did an atomic, or 0 */
 };
 
 }  // namespace
@@ -67,7 +67,6 @@ struct jitload_cpu_order {
   uint32_t atomic_epochs[kMostThreads];
   uint32_t warp_epochs[kMostThreads / kWarp]; /* when a thread of each warp did an atomic */
   uint32_t block;
-  bool has_atomics; /* whether a thread of the block did an atomic */
   Races* races;
   Watched shared;
   Memory unused_shared; /* the dynamic shared memory that the launch did not ask for */
@@ -122,9 +121,7 @@ void begin_block(Worker* worker) {
   if (!has_race_checks) return;
   const uint32_t* index = worker->block.block_index;
   const uint32_t* grid = worker->block.grid_dim;
-  Order* order = worker->order;
-  order->block = (uint32_t)((uint64_t)(index[2] * (uint64_t)grid[1] + index[1]) * grid[0] + index[0]);
-  order->has_atomics = false;
+  worker->order->block = (uint32_t)((uint64_t)(index[2] * (uint64_t)grid[1] + index[1]) * grid[0] + index[0]);
   order_block(worker);
 #ifdef JITLOAD_CPU_WATCHES
   memcpy(jitload_cpu_block_index, index, sizeof jitload_cpu_block_index);
@@ -145,7 +142,6 @@ void order_atomic(Worker* worker, uint32_t thread) {
   Order* order = worker->order;
   const uint32_t epoch = begin_epoch(worker);
   order->atomic_epochs[thread] = order->warp_epochs[thread / kWarp] = epoch;
-  order->has_atomics = true;
   __atomic_store_n(&order->races->atomic_epochs[order->block % kEpochs], epoch, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
 }

@@ -21,7 +21,7 @@ constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a te
 
 /* The memory of the library and of this thread. */
 struct OwnMemory {
-  Memory segments[8];
+  Memory segments[kMostSegments];
   int segment_count;
   Memory thread_local_data;
   Memory stack;
@@ -34,7 +34,7 @@ void find_own_memory() {
   own_memory.segment_count = 0;
   visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
     if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
-    if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
+    if (segment.p_type == PT_LOAD && own_memory.segment_count < kMostSegments) {
       own_memory.segments[own_memory.segment_count++] = memory;
     }
   });
@@ -65,37 +65,39 @@ const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr
   return nearest;
 }
 
-[[noreturn]] void report(Worker* worker, const void* code, const char* text) {
-  worker->fault_address = code;
-  fail(worker, worker->current->index, "%s", text);
-  leave(worker);
+bool is_dynamic_shared(uintptr_t address) {
+  const uintptr_t begin = (uintptr_t)__jitload_dynamic_shared;
+  return contains({begin, begin + JITLOAD_MOST_SHARED}, address);
+}
+
+/* Write where an access is, such as " at byte 4 of 'x', which has 4 bytes". */
+void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* text, size_t size) {
+  const jitload_cpu_region* tensor = nearest_tensor(call, address);
+  if (is_dynamic_shared(address)) {
+    snprintf(text, size, " at byte %zu of dynamic shared memory, which has %u bytes",
+             (size_t)(address - (uintptr_t)__jitload_dynamic_shared), call->block.shared_bytes);
+  } else if (contains(own_memory.thread_local_data, address)) {
+    snprintf(text, size, " in shared memory");
+  } else if (tensor == NULL) {
+    snprintf(text, size, " at address 0x%zx, which is in no tensor", (size_t)address);
+  } else if (address < tensor->begin) {
+    snprintf(text, size, ", %zu before the first byte of '%s'", (size_t)(tensor->begin - address), tensor->name);
+  } else {
+    snprintf(text, size, " at byte %zu of '%s', which has %zu bytes", (size_t)(address - tensor->begin), tensor->name,
+             (size_t)(tensor->end - tensor->begin));
+  }
 }
 
 __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, size_t size, bool is_write,
                                              const void* code) {
   const jitload_cpu_launch* call = worker->launch->call;
-  code = (const char*)code - 1; /* the return address is after the call instruction; this is inside it */
-  const char* access = is_write ? "a write" : "a read";
-  const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
-  char text[320];
-  if (address >= shared && address < shared + JITLOAD_MOST_SHARED) {
-    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of dynamic shared memory, which has %u bytes,", access,
-             size, (size_t)(address - shared), call->block.shared_bytes);
-    report(worker, code, text);
-  }
-  const jitload_cpu_region* tensor = nearest_tensor(call, address);
-  if (tensor == NULL) {
-    if (call->has_addresses) return; /* one of the call's addresses may point to this memory */
-    snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size,
-             (size_t)address);
-  } else if (address < tensor->begin) {
-    snprintf(text, sizeof text, "%s of %zu bytes, %zu before the first byte of '%s',", access, size,
-             (size_t)(tensor->begin - address), tensor->name);
-  } else {
-    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of '%s', which has %zu bytes,", access, size,
-             (size_t)(address - tensor->begin), tensor->name, (size_t)(tensor->end - tensor->begin));
-  }
-  report(worker, code, text);
+  /* One of the call's addresses may point to this memory. */
+  if (call->has_addresses && !is_dynamic_shared(address) && nearest_tensor(call, address) == NULL) return;
+  char place[256];
+  describe_address(call, address, place, sizeof place);
+  worker->fault_address = (const char*)code - 1; /* the return address is after the call instruction */
+  fail(worker, worker->current->index, "%s of %zu bytes%s,", is_write ? "a write" : "a read", size, place);
+  leave(worker);
 }
 
 /* Return whether memory is that of threads and warps, which no others access. */

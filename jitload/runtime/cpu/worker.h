@@ -92,6 +92,7 @@ __asm__(".pushsection .text\n"
 constexpr size_t kStack = 128 * 1024; /* bytes of a fiber's stack; only pages that are touched take memory */
 constexpr size_t kPlainStack = 8 << 20; /* likewise, of the one stack for all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
+constexpr int kMostSegments = 8; /* of this library */
 
 /* The bytes of a page, of which the lowest below a stack is protected: on AArch64, up to 64 KiB. */
 const size_t page_bytes = (size_t)getpagesize();
