@@ -110,16 +110,11 @@ struct Current {
 
 bool is_shared(const Current& now) { return now.watched == &now.order->shared; }
 
-/* Return the number of the block that made an access. */
-uint32_t block_of(const Current& now, Access access) {
-  return is_shared(now) ? now.order->block : now.order->races->epoch_blocks[access.epoch];
-}
-
 /* Return whether something after an access may order it before what is done now. */
 bool is_ordered(const Current& now, Access access) {
   const Order* order = now.order;
   const uint32_t thread = now.access.thread, other = access.thread, epoch = access.epoch;
-  const uint32_t block = block_of(now, access);
+  const uint32_t block = order->races->epoch_blocks[epoch];
   if (block != order->block) {
     /* The other block, which may still run, takes notice of its atomics before others can see their effects. */
     const uint32_t* last = order->races->atomic_epochs;
@@ -157,7 +152,7 @@ const void* code_address_of(Access access) {
   }
   launch->other_address = code_address_of(other);
   snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
-  go_to_block(&worker->block, block_of(now, other));
+  go_to_block(&worker->block, now.order->races->epoch_blocks[other.epoch]);
   append_place(launch->other, sizeof launch->other, worker, index);
   leave(worker);
 }
@@ -198,7 +193,7 @@ inline __attribute__((always_inline)) void watch_word(const Current& now, uintpt
   const Access access = now.access;
   const uint32_t oldest = is_shared(now) ? now.order->block_epoch : 1;
   if (shadow->epoch < oldest) return (void)(shadow->bits = access.bits);
-  Access* const last_resort = &shadow[(is_shared(now) ? access.thread : now.order->block) % 4];
+  Access* const last_resort = &shadow[now.order->block % 4];
   const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | access.bits};
   /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
   const bool is_full = shadow[3].epoch >= oldest && last_resort->epoch == access.epoch;
