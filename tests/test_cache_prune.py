@@ -4,12 +4,11 @@ import os
 import time
 from pathlib import Path
 
-import pytest
 from cheap import get, make_key
 
 from jitload.cache import prune
 from jitload.cache.entry import GROWTH_FILE, find_entry, write_uses
-from jitload.errors import CacheError
+from jitload.cache.store import temporary_dir
 from jitload.settings import read_settings
 
 
@@ -32,7 +31,7 @@ def test_a_cache_above_its_limit_loses_the_entries_used_least_recently(empty_cac
     kept = [path.exists() for path in paths]
     assert kept == sorted(kept)
     assert 3 <= sum(kept) <= 5
-    assert prune.TRASH_DIR not in os.listdir(empty_cache) or os.listdir(empty_cache / prune.TRASH_DIR) == []
+    assert os.listdir(empty_cache / ".work") == []
     assert all(get(empty_cache, make_key(f"m{number}")).product.is_file() for number in range(12))
 
 
@@ -62,23 +61,27 @@ def test_a_hit_prunes_nothing(cache, monkeypatch):
     assert all(path.exists() for path in paths)
 
 
-def test_one_process_prunes_at_a_time(empty_cache):
-    fill(empty_cache, 2)
-    with prune.locked_trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
-        prune.prune(empty_cache, max_size=0)
-    assert len(prune.prune(empty_cache, max_size=0).removed) == 2
+def test_several_processes_may_prune_at_a_time(empty_cache, monkeypatch):
+    paths = fill(empty_cache, 4)
+    rename = os.rename
+
+    def slow(source: str | Path, target: str | Path) -> None:
+        if Path(source) == paths[0]:
+            assert len(prune.prune(empty_cache, max_size=250_000).removed) == 2
+        rename(source, target)
+
+    monkeypatch.setattr("os.rename", slow, raising=True)
+    monkeypatch.setattr("jitload.cache.prune.os.rename", slow)
+    prune.prune(empty_cache, max_size=250_000)
+    assert [path.exists() for path in paths] == [False, False, True, True]
 
 
 def test_the_next_build_removes_directories_that_a_killed_pruner_left(empty_cache):
-    fill(empty_cache, 1)
-    for name in ("a", "b"):
-        (empty_cache / ".trash" / name / "deep").mkdir(parents=True)
-    with prune.locked_trash(empty_cache):
-        (empty_cache / ".trash" / "alive").mkdir()
+    (path,) = fill(empty_cache, 1)
+    with temporary_dir(empty_cache, "prune") as alive:
+        lock_of_a_dead_process = alive.with_name(alive.name[:-1])
+        (lock_of_a_dead_process / "entry").mkdir(parents=True)
         get(empty_cache, make_key("while another process prunes"))
-        assert os.listdir(empty_cache / ".trash") == ["alive"]
-        (empty_cache / ".trash" / "b").mkdir()
-    for name in ("a", "b"):
-        (empty_cache / ".trash" / name).mkdir()
-    get(empty_cache, make_key("a build"))
-    assert os.listdir(empty_cache / ".trash") == []
+        assert os.listdir(empty_cache / ".work") == [alive.name]
+    assert os.listdir(empty_cache / ".work") == []
+    assert path.is_dir()

@@ -32,8 +32,7 @@ from jitload.cache.entry import (
     read_manifest,
 )
 from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
-from jitload.cache.locks import unlock
-from jitload.cache.store import make_work_dir, prepare_cache, rename_to_leaf
+from jitload.cache.store import rename_to_leaf, temporary_dir
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
 
@@ -168,7 +167,7 @@ def _unpack(
     cache_dir: Path, archives: Iterable[_Archive], description: str, *, max_size: int, only: str = ""
 ) -> UnpackResult:
     """Unpack archives into a cache. If `only` is not empty, refuse entries outside the directory `only`."""
-    with _staging_dir(cache_dir) as stage:
+    with temporary_dir(cache_dir, "unpack") as stage:
         try:
             leaves = _stage_members(archives, stage, max_size, only)
             for leaf in leaves:
@@ -180,24 +179,6 @@ def _unpack(
         with suppress(OSError):
             append_bytes(cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
     return UnpackResult(added=added, present=len(leaves) - added)
-
-
-@contextmanager
-def _staging_dir(cache_dir: Path) -> Iterator[Path]:
-    """Yield a temporary directory on the cache's file system.
-
-    If this process dies, the next build removes the directory.
-    """
-    stage, lock = cache_dir / WORK_DIR / "none", None
-    try:
-        prepare_cache(cache_dir)
-        stage, lock = make_work_dir(cache_dir, "unpack")
-        yield stage
-    except OSError as error:
-        raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-        unlock(lock)
 
 
 def _stage_members(archives: Iterable[_Archive], stage: Path, max_size: int, only: str) -> list[Path]:
@@ -313,8 +294,8 @@ def fill_bundle(entry_dirs: Sequence[Path], bundle: Path, files: Iterable[tuple[
     A bundle is a cache that is shipped in a package or an image.
     """
     try:
-        bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
-        with _staging_dir(bundle) as stage:
+        bundle.parent.mkdir(parents=True, exist_ok=True)  # `temporary_dir` would make these directories private
+        with temporary_dir(bundle, "unpack") as stage:
             copies = [
                 shutil.copytree(leaf, stage / leaf.parent.name / leaf.name, copy_function=shutil.copyfile)
                 for leaf in _contents(entry_dirs)

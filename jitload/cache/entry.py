@@ -42,7 +42,6 @@ WORK_DIR = ".work"  # the directory of a cache that contains builds in progress 
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
 GROWTH_FILE = ".grown"
-TRASH_DIR = ".trash"  # the directory of a cache to which pruning moves entries before it deletes them
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _LARGEST_MANIFEST = 64 << 20

@@ -1,69 +1,64 @@
-"""Removes entries from a cache, the least recently used first. Entries that a living process has mapped stay."""
+"""Removes entries from a cache, the least recently used first."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, write_uses
+from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, WORK_DIR, write_uses
 from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
-from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
+from jitload.cache.locks import LOCKS_DIR, is_local
+from jitload.cache.store import temporary_dir
 from jitload.errors import CacheError
-from jitload.toolchain.private_files import make_private_dir
 
 _DAMAGED_KEPT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """The removed entries, the bytes freed and left, and how many entries stay because a process has them mapped."""
+    """The removed entries, and the bytes freed and left."""
 
     removed: tuple[StoredEntry, ...]
     freed: int
     left: int
-    in_use: int
 
 
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
     Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
-    removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
+    removed until the rest have at most `max_size` bytes in total. A process that has loaded a library can continue to
+    use it.
 
     Damaged entries are removed after a week, or at once if `max_size` is given.
 
     Raises:
-        CacheError: The cache cannot be written, or another process is pruning it.
+        CacheError: The cache cannot be written.
     """
     write_uses()
     if not cache_dir.is_dir():
-        return PruneResult(removed=(), freed=0, left=0, in_use=0)
-    with locked_trash(cache_dir) as trash:
+        return PruneResult(removed=(), freed=0, left=0)
+    with temporary_dir(cache_dir, "prune") as trash:
         entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
         freed = _remove_damaged(list_damaged(cache_dir), trash, _DAMAGED_KEPT_S if max_size is None else 0)
-        left, now_s = sum(entry.size for entry in entries), time.time()
-        mapped, real_dir, removed, in_use = mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
+        left, now_s, removed = sum(entry.size for entry in entries), time.time(), []
         for entry in entries:
             is_old = max_age_s is not None and now_s - entry.used_s > max_age_s
-            if not is_old and (max_size is None or left <= max_size):
-                continue
-            if f"{real_dir}/{entry.dir.parent.name}/{entry.dir.name}" in mapped:
-                in_use += 1
-            elif _remove(entry, trash):
+            if (is_old or (max_size is not None and left > max_size)) and _remove(entry, trash):
                 removed.append(entry)
                 left -= entry.size
         _write_growth(cache_dir, left)
         freed += sum(entry.size for entry in removed)
-        return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
+        return PruneResult(removed=tuple(removed), freed=freed, left=left)
 
 
 def clear(cache_dir: Path) -> PruneResult:
-    """Remove every entry that no living process has mapped, and the failed builds that were kept for inspection."""
+    """Remove every entry, and the failed builds that were kept for inspection."""
     for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
         shutil.rmtree(marker.parent, ignore_errors=True)
     return prune(cache_dir, max_size=-1)
@@ -91,44 +86,15 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 # ---- removing --------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def locked_trash(cache_dir: Path) -> Iterator[Path]:
-    """Hold the lock for pruning, and yield an empty directory. Entries in it are deleted after the block."""
-    trash = cache_dir / TRASH_DIR
-    lock = None
-    try:
-        make_private_dir(trash)
-        lock = lock_directory(trash)
-        if lock is None:
-            raise CacheError(f"another process is pruning the cache {cache_dir} at the moment; try again later")
-    except OSError as error:
-        if not os.access(trash, os.W_OK):
-            raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
-    try:
-        _empty(trash)  # a killed process may have left files in it
-        yield trash
-        _empty(trash)
-    finally:
-        unlock(lock)
-
-
-def _empty(trash: Path) -> None:
-    for name in os.listdir(trash):
-        shutil.rmtree(trash / name, ignore_errors=True)
-        with suppress(OSError):
-            os.unlink(trash / name)
-
-
 def _remove(entry: StoredEntry, trash: Path) -> bool:
-    """Move an entry to the directory `trash`, and return whether the entry was moved.
+    """Move an entry to the directory `trash`, and return whether the entry is gone.
 
-    The move is one step, so that no process finds half an entry. A process that has the entry's library mapped can
-    continue to use the library.
+    The move is one step, so that no process finds half an entry.
     """
     try:
         os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
     except OSError:
-        return False
+        return not entry.dir.exists()  # another process may have removed it
     with suppress(OSError):
         os.rmdir(entry.dir.parent)  # fails if the key has other entries
         os.unlink(entry.dir.parent.parent / LOCKS_DIR / entry.digest)
@@ -144,28 +110,3 @@ def _remove_damaged(damaged: Iterable[Path], trash: Path, older_than_s: float) -
                 freed += directory_size(path) if path.is_dir() and not path.is_symlink() else status.st_size
                 os.rename(path, trash / f"{path.parent.name[-16:]}-{path.name}")
     return freed
-
-
-# ---- in use ----------------------------------------------------------------------------------------------------
-
-
-def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the directories in the cache whose files living processes have mapped.
-
-    Only processes that this user may inspect are considered.
-    """
-    root = os.fsencode(str(cache_dir.resolve()) + "/")
-    directories: set[str] = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/maps", "rb") as lines:
-                directories |= {os.path.dirname(os.fsdecode(_mapped_path(line))) for line in lines if root in line}
-    return directories
-
-
-def _mapped_path(line: bytes) -> bytes:
-    """Return the path in a line of `/proc/<pid>/maps`.
-
-    The line contains a newline in a path as an octal escape.
-    """
-    return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

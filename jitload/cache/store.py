@@ -5,7 +5,6 @@ Readers need no lock, and a missing lock costs only a duplicate build, which bec
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import errno
 import functools
@@ -37,7 +36,6 @@ from jitload.cache.entry import (
     GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
-    TRASH_DIR,
     WORK_DIR,
     Entry,
     append_bytes,
@@ -49,7 +47,7 @@ from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
 from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError
 from jitload.settings import Settings
-from jitload.toolchain.private_files import make_private_dir, sync_file
+from jitload.toolchain.private_files import make_private_dir
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
@@ -94,8 +92,6 @@ class Work:
             self.dir = rename_to_leaf(self.dir, key_dir_of(self.cache_dir, self.key), suffix)
         except OSError as error:
             raise _cannot_take_entry(self.cache_dir, error) from error
-        files = (self.dir / name for name in (product, *images, MANIFEST))
-        _sync_later([*files, self.dir, self.dir.parent])
         self.entry = Entry(
             dir=self.dir,
             product=self.dir / product,
@@ -240,6 +236,27 @@ def make_work_dir(cache_dir: Path, name: str) -> tuple[Path, int | None]:
             return work_dir, lock
 
 
+@contextmanager
+def temporary_dir(cache_dir: Path, name: str) -> Iterator[Path]:
+    """Yield a temporary directory on the cache's file system.
+
+    If this process dies, the next build removes the directory.
+
+    Raises:
+        CacheError: The cache cannot be written.
+    """
+    directory, lock = cache_dir / WORK_DIR / "none", None
+    try:
+        prepare_cache(cache_dir)
+        directory, lock = make_work_dir(cache_dir, name)
+        yield directory
+    except OSError as error:
+        raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        unlock(lock)
+
+
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     """Return the CacheError that replaces an error of the file system or of this process.
 
@@ -307,22 +324,6 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
     return sum(size for size, _ in files.values())
 
 
-def _sync_later(paths: list[Path]) -> None:
-    """Sync the files and directories of an entry to the disk, on a thread, because a disk takes milliseconds.
-
-    If the machine crashes before that, a file may be truncated. Its size or digest is then wrong, and the entry is
-    built again.
-    """
-
-    def sync_all() -> None:
-        for path in paths:
-            sync_file(path)
-
-    # Unlike `threading.Thread.start()`, this does not wait until the thread runs.
-    with suppress(RuntimeError):  # raised at a limit of the system, or when the process is ending
-        _thread.start_new_thread(sync_all, ())
-
-
 # ---- after a build ---------------------------------------------------------------------------------------------
 
 
@@ -332,12 +333,6 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
     This is done only after builds, because a cache hit writes nothing.
     """
     sweep_work_dirs(cache_dir)
-    with suppress(OSError):
-        if os.listdir(cache_dir / TRASH_DIR):
-            from jitload.cache.prune import locked_trash
-
-            with suppress(CacheError), locked_trash(cache_dir):
-                pass  # the directory is emptied first
     size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES

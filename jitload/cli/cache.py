@@ -167,9 +167,7 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
 
 def _report(result: PruneResult, *, as_json: bool) -> None:
     if as_json:
-        fields = {"freed": result.freed, "left": result.left, "in_use": result.in_use}
-        print_json({"removed": len(result.removed)} | fields)
+        print_json({"removed": len(result.removed), "freed": result.freed, "left": result.left})
         return
-    in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
     freed, left = format_size(result.freed), format_size(result.left)
-    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"])
+    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left"])
