@@ -21,7 +21,6 @@ from jitload.loader.direct_calls import (
     direct_arguments,
     direct_type,
     find_dispatch_keys,
-    flatten_tuples,
     torch_exchange,
 )
 from jitload.loader.function import TypedFunction
@@ -84,7 +83,6 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
         id(describe),
         id(call_again),
         id(find_dispatch_keys),
-        id(flatten_tuples),
     )
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
