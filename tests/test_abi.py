@@ -104,7 +104,7 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
 
     def identity() -> str:
         own_identity.cache_clear()
-        return own_identity(tmp_path / "cache")
+        return own_identity()
 
     in_checkout = identity()
     (package / "runtime" / "call.cc").write_text("int second;")

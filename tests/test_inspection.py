@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import jitload
-from jitload.inspection.listing import Listing
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits
 from jitload.model import ImageKernel
 from jitload.settings import read_settings
@@ -135,11 +134,6 @@ def test_a_missing_nvdisasm_names_the_extra(mod, monkeypatch):
     monkeypatch.setattr("jitload.toolchain.nvcc._candidates", lambda *_: iter(()))
     with pytest.raises(jitload.errors.ToolchainError, match=r"pip install 'jitload\[inspect\]'"):
         mod.first.sass(arch="sm_80")
-
-
-def test_listing_shows_itself_plainly():
-    text = Listing("/*0000*/ LDG.E R0, [R2.64] ; // a < b\n")
-    assert "a &lt; b" in text._repr_html_()
 
 
 def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):

@@ -42,13 +42,6 @@ class StoredEntry:
     size: int
     used_s: float
 
-    def manifest(self) -> dict[str, Any]:
-        """Return the entry's manifest. Raise CacheError if the manifest is damaged."""
-        try:
-            return read_manifest(self.dir)
-        except (OSError, ValueError, RecursionError) as error:
-            raise CacheError(f"the entry {self.dir} is damaged: {error}") from error
-
 
 def check_entry(leaf_dir: Path) -> dict[str, Any]:
     """Return the manifest of an entry. Raise CacheError if a file is missing, damaged or not in the manifest."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cache.entry import find_cache_dir, open_cache
+from jitload.cache.entry import find_cache_dir, open_cache, read_manifest
 from jitload.cli.output import (
     format_age,
     format_entries,
@@ -19,7 +19,6 @@ from jitload.cli.output import (
     print_lines,
     print_table,
 )
-from jitload.errors import JitLoadError
 from jitload.settings import parse_size, read_settings
 
 if TYPE_CHECKING:
@@ -149,10 +148,10 @@ def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
 
 def _row(entry: StoredEntry) -> dict[str, Any]:
     try:
-        manifest = entry.manifest()
+        manifest = read_manifest(entry.dir)
         archs = manifest["parts"].get("archs") or ["-"]
         created = float(manifest["created"])
-    except (JitLoadError, LookupError, TypeError, ValueError, AttributeError):
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         archs, created = ["damaged"], time.time()
     return {
         "name": entry.name,

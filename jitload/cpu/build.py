@@ -91,10 +91,8 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-# Directories in the work directory: SHORT_HEADERS, NVIDIA's headers changed for g++, user headers without host code.
-_SHORT_DIR, _CORRECTED_DIR, _USER_DIR = "headers", "corrected", "user"
-_PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
-_LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
+# Directories in the work directory: SHORT_HEADERS, user headers without host code.
+_SHORT_DIR, _USER_DIR = "headers", "user"
 _RELEASE_MACRO = re.compile(r"\bCUDART_VERSION\b|\b__CUDA(?:RT_API_VERSION|CC_VER_\w+|_API_VER_\w+)")
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells runtime/cpu/sanitize.cc where dynamic shared memory begins
 
@@ -158,7 +156,7 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *compiler_flags(source.cpu_flags),
         *_release_macros(toolchain),
         *(f"-I{path}" for path in (*user_dirs, *own_dirs, *source.include_dirs)),
-        *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
+        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
     )
 
 
@@ -178,21 +176,6 @@ def _release_macros(toolchain: CudaToolchain | None) -> Iterator[str]:
     yield f"-D__CUDACC_VER_BUILD__={build}"
     for prefix in ("__CUDACC_VER", "__CUDA_API_VER"):
         yield from (f"-D{prefix}_MAJOR__={major}", f"-D{prefix}_MINOR__={minor}")
-
-
-def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
-    """Write copies of NVIDIA's half and bfloat16 headers with which g++ can compile `pair = {}`, as NVRTC can.
-
-    With the originals, `{}` is ambiguous for g++, because one `operator=` takes a pair and another one takes the pair's
-    raw bits. The copies add an `operator=` for an initializer list, which fits `{}` better than both.
-    """
-    for name in ("cuda_fp16.h", "cuda_bf16.h"):
-        path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
-        if path:
-            directory.mkdir(mode=0o700, exist_ok=True)
-            text = _PAIR_CONSTRUCTOR.sub(_LIST_ASSIGNMENT, path.read_text("utf-8", "surrogateescape"))
-            header = f'#line 1 "{path}"\n{text}'
-            (directory / name).write_text(header, "utf-8", "surrogateescape")
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -246,24 +229,22 @@ class _Compilation:
         self._ninja = ninja
         self._work_dir = work_dir
         self._toolchain = toolchain
-        self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
-        self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
+        self._known_dirs = (INCLUDE_DIR, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
         self._waiting_flags = waiting_flags(source.piece_texts, source.instrumentation.sanitizers)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
         _refuse_gpu_code(self._source.name, self._source.pieces, self._toolchain)
-        short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
+        short_dir = self._work_dir / _SHORT_DIR
         self._write_headers()
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
             for name, text in SHORT_HEADERS.items():
                 path = short_dir / name
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.write_text(text)
-            _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         (self._work_dir / self.output).write_bytes(object_file.for_link(self.suffix))
-        for directory in (short_dir, corrected_dir, self._work_dir / _USER_DIR):
+        for directory in (short_dir, self._work_dir / _USER_DIR):
             shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that they can be inspected
         return object_file
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 import tempfile
 from collections.abc import Sequence
@@ -24,26 +23,14 @@ from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 from jitload.words import Argument, Words
 
-_UNFOLDED_LINES = 60  # a notebook folds a longer listing
-
 
 class Listing(str):
-    """PTX or SASS as a `str` whose `repr` has no quotes.
-
-    A notebook folds a long listing.
-    """
+    """PTX or SASS as a `str` whose `repr` has no quotes."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         return str(self)
-
-    def _repr_html_(self) -> str:
-        lines, page = self.splitlines(), f"<pre>{html.escape(self)}</pre>"
-        if len(lines) <= _UNFOLDED_LINES:
-            return page
-        title = next((line.strip("/ ") for line in lines if line.strip("/ ")), "")
-        return f"<details><summary>{html.escape(title)} ({len(lines)} lines)</summary>{page}</details>"
 
 
 # ---- PTX -------------------------------------------------------------------------------------------------------------

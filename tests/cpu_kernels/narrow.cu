@@ -24,8 +24,7 @@ extern "C" __global__ void half_functions(const __half* x, __half* out, int n) {
 extern "C" __global__ void half_pairs(const __half2* x, const __half2* y, __half2* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  __half2 a = x[i], b = y[i], *row = out + 5 * i, zero;
-  zero = {};
+  __half2 a = x[i], b = y[i], *row = out + 5 * i, zero = __half2();
   row[0] = __hfma2(a, b, a), row[1] = __hadd2(a, b) + zero, row[2] = h2rint(a), row[3] = __hmax2(a, b), row[4] = h2sqrt(__habs2(a));
 }
 
@@ -45,8 +44,7 @@ extern "C" __global__ void bfloat_arithmetic(const __nv_bfloat16* x, const __nv_
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   __nv_bfloat16 a = x[i], b = y[i], *row = out + 6 * i;
-  __nv_bfloat162 zero;
-  zero = {};
+  __nv_bfloat162 zero = {};
   row[0] = a + b + zero.y, row[1] = a * b, row[2] = __hfma(a, b, a), row[3] = __hmax(a, b), row[4] = hfloor(a), row[5] = __float2bfloat16(__bfloat162float(a) / 3);
 }
 

@@ -6,7 +6,6 @@
 #error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
 #endif
 #include <cuda_fp16.h>
-#include <initializer_list>
 #include_next <cuda_bf16.h>
 #include "jitload_cpu_half.h"
 

@@ -5,7 +5,6 @@
 #if !__has_include_next(<cuda_fp16.h>)
 #error "cuda_fp16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
 #endif
-#include <initializer_list>
 #include_next <cuda_fp16.h>
 #include "jitload_cpu_half.h"
 
