@@ -160,8 +160,8 @@ def build_inline(
     Args:
         name: The module's name.
         output: The path to copy the library to. If `build_directory` is given, a relative path starts there. If the
-            path ends with `.o`, the output is an object file, to be linked into a library of your own. Your library
-            can contain only one object file that was built without hand-written C++.
+            path ends with `.o`, the output is an object file of hand-written C++, to be linked into a library of your
+            own.
 
     Returns:
         The path `output`, if it was passed. Without `output`, the path is `<build_directory>/<name>.so`. Without both

@@ -104,12 +104,13 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     """Return the path of the library for a request. Build the library if it is not in the cache.
 
     If `build_directory` or `output` is given, copy the library there, and return the path of the copy. If `output` ends
-    with `.o`, write an object file instead of a library.
+    with `.o`, hand-written C++ becomes an object file instead of a library.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     target = output_path(output, directory)
-    is_object = target is not None and target.suffix == ".o"
-    if is_object and request.host is not None:
+    if target is not None and target.suffix == ".o":
+        if request.host is None:
+            raise JitLoadError(f"{target}: only hand-written C++ is built as an object; write output={request.slug}.so")
         request = request._replace(host=request.host._replace(is_object=True))
     with shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
@@ -119,10 +120,8 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         from jitload.building.outputs import install_library
 
         return str(install_library(entry, request, directory)[1])
-    from jitload.building.outputs import copy_file, write_object
+    from jitload.building.outputs import copy_file
 
-    if is_object and request.host is None:
-        return str(write_object(entry, request, target))
     return str(copy_file(entry.product, target))
 
 

@@ -234,14 +234,3 @@ def test_processes_that_fork_and_spawn(mod, tmp_path):
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.stdout, done.returncode) == ("fork True\nspawn True\n", 0), done.stderr
-
-
-def test_an_object_holds_what_runs_it(tmp_path):
-    path = jitload.build_inline("object", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu", output=tmp_path / "o.o")
-    library = tmp_path / "o.so"
-    subprocess.run(["c++", "-shared", path, "-o", library, "-pthread"], check=True)
-    x = torch.arange(32.0)
-    jitload.load_module(library).shared(x)
-    assert torch.equal(x, torch.arange(32.0).flip(0))
-    with pytest.raises(jitload.JitLoadError, match="an object file cannot be built with sanitize="):
-        jitload.build_inline("object", cuda_sources=SOURCE, arch="cpu", debug=True, output=tmp_path / "d.o")

@@ -9,7 +9,7 @@ from builds import ADD, ARCH, EXPORT, ROOT
 
 import jitload
 from jitload.elf.file import read_dynamic_symbols
-from jitload.errors import LoadError
+from jitload.errors import JitLoadError, LoadError
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 WRAPPER = """\
@@ -29,17 +29,9 @@ def link(built: str, tmp_path: Path, *objects: str) -> Path:
     return library
 
 
-def test_an_object_of_kernels_becomes_a_library(tmp_path):
-    built = jitload.build_inline("m", cuda_sources=ADD, arch=ARCH, output=tmp_path / "m.o")
-    assert built == str(tmp_path / "m.o")
-    library = link(built, tmp_path)
-    direct = Path(jitload.build_inline("m", cuda_sources=ADD, arch=ARCH))
-    expected, defined = (set(read_dynamic_symbols(path.read_bytes()).defined) for path in (direct, library))
-    assert expected <= defined
-    assert (direct.parent / f"{ARCH}.cubin").read_bytes() in library.read_bytes()
-    module = jitload.load_module(library)
-    assert list(module) == ["add"]
-    assert module.add.kernel.name == "add"
+def test_kernels_alone_become_no_object(tmp_path):
+    with pytest.raises(JitLoadError, match=r"m\.o: only hand-written C\+\+ is built as an object; write output=m\.so"):
+        jitload.build_inline("m", cuda_sources=ADD, arch=ARCH, output=tmp_path / "m.o")
 
 
 def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
@@ -82,19 +74,6 @@ def test_a_library_holds_any_number_of_objects(tmp_path):
     assert (module.has_one(), module.has_two()) == (1, 1)
     again = jitload.load("again", sources=objects)
     assert sorted(again) == ["has_one", "has_two", "run_one", "run_two"]
-
-
-def test_a_library_of_kernels_and_cpp_names_the_functions_of_both(tmp_path):
-    by_hand = cpp_object("hand", "int twice(int x) { return 2 * x; }", tmp_path, functions={"twice": "Double it."})
-    kernels = jitload.build_inline("m", cuda_sources=ADD, arch=ARCH, output=tmp_path / "m.o")
-    module = jitload.load_module(link(kernels, tmp_path, by_hand))
-    assert list(module) == ["add", "twice"]
-    assert "twice" in module
-    assert (module.twice(21), module.twice.__doc__) == (42, "Double it.")
-    assert module.add.kernel.name == "add"
-    assert repr(module).endswith("twice(…)>")
-    with pytest.raises(AttributeError, match="has no function 'thrice'; it has: add, twice"):
-        module.thrice  # noqa: B018
 
 
 def test_an_object_that_is_damaged_is_named(tmp_path):

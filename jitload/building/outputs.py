@@ -1,24 +1,17 @@
-"""Writes build results to the user's paths: a library to a directory, or an object file that the user links."""
+"""Writes build results to the user's paths."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jitload.building.native import NativeName
-from jitload.building.ninja import join_step, run_ninja, write_ninja
-from jitload.building.runtime import find_objects
-from jitload.cache.entry import Entry, check_files, read_manifest
-from jitload.errors import CacheError, JitLoadError
+from jitload.cache.entry import Entry
+from jitload.errors import JitLoadError
 from jitload.request.request import Request
-from jitload.toolchain.arch import CPU
-from jitload.toolchain.host import find_compiler, find_ninja
 from jitload.toolchain.private_files import sync_file
-from jitload.words import Argument, Words
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
@@ -70,38 +63,3 @@ def _replacing(target: Path) -> Iterator[Path]:
             fresh.unlink(missing_ok=True)
     except OSError as error:
         raise JitLoadError(f"{target} cannot be written: {error.strerror}") from error
-
-
-def write_object(entry: Entry, request: Request, target: Path) -> Path:
-    """Link the objects of a kernel library and the runtime library into one object file, and return `target`.
-
-    A user's library can contain only one such object file. Only the exported functions of the object file are visible.
-    """
-    compiler, settings = find_compiler(request.settings), request.settings
-    names: list[NativeName] = ["runtime"]
-    if CPU in request.archs:
-        if request.instrumentation:
-            raise JitLoadError(
-                Words(
-                    *("an object file cannot be built with ", Argument("sanitize"), " or ", Argument("debug")),
-                    ": leave them out, or build a library",
-                )
-            )
-        names.append("cpu_runtime")
-    runtimes = find_objects(names, settings)
-    objects = tuple(map(str, (*_check_objects(entry), *runtimes)))
-    with tempfile.TemporaryDirectory(prefix="jitload-") as work:
-        work_dir = Path(work)
-        write_ninja(work_dir, (join_step(compiler.command, objects, "whole.o"),))
-        run_ninja(find_ninja(settings), work_dir, name=request.name)
-        return copy_file(work_dir / "whole.o", target)
-
-
-def _check_objects(entry: Entry) -> list[Path]:
-    manifest = read_manifest(entry.dir)
-    objects = sorted(name for name in manifest["files"] if name.endswith(".o"))
-    try:
-        check_files(entry.dir, manifest, objects)
-    except (OSError, ValueError) as error:
-        raise CacheError(f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again.") from error
-    return [entry.dir / name for name in objects]
