@@ -142,11 +142,11 @@ def _with_block_shapes(kernel: TritonKernel, spec: CompileSpec, shapes: Mapping[
         reshaped = {
             name: f"{types[name].partition('[')[0]}[{', '.join(map(str, shape))}]>" for name, shape in shapes.items()
         }
-        return spec.replaced(signature={**types, **reshaped})
+        return spec._replace(signature={**types, **reshaped})
     names = [param.name for param in kernel.params]
     args = tuple(_reshape_argument(value, shapes.get(name)) for value, name in zip(spec.args, names, strict=False))
     named_args = {name: _reshape_argument(value, shapes.get(name)) for name, value in spec.named_args.items()}
-    return spec.replaced(args=args, named_args=named_args)
+    return spec._replace(args=args, named_args=named_args)
 
 
 def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jitload.errors import SignatureError
 
@@ -15,7 +15,7 @@ _MAX_WRAPPERS = 16  # the most decorators around a kernel, such as autotune, heu
 _CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
-class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a first cache hit
+class TritonKernel(NamedTuple):
     """A Triton kernel, separated from its decorators.
 
     Attributes:
@@ -28,26 +28,13 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         autotuner: What `@triton.autotune` made of the kernel, or None.
     """
 
-    __slots__ = ("autotuner", "best_config", "compiled", "configs", "function", "heuristics", "keys")
-
-    def __init__(  # noqa: PLR0913  one for each attribute
-        self,
-        function: Any,
-        heuristics: Mapping[str, Any],
-        configs: tuple[Any, ...] = (),
-        *,
-        best_config: Any = None,
-        compiled: Any = None,
-        keys: tuple[str, ...] = (),
-        autotuner: Any = None,
-    ) -> None:
-        self.function = function
-        self.heuristics = heuristics
-        self.configs = configs
-        self.best_config = best_config
-        self.compiled = compiled
-        self.keys = keys
-        self.autotuner = autotuner
+    function: Any
+    heuristics: Mapping[str, Any]
+    configs: tuple[Any, ...] = ()
+    best_config: Any = None
+    compiled: Any = None
+    keys: tuple[str, ...] = ()
+    autotuner: Any = None
 
     @property
     def name(self) -> str:
@@ -61,7 +48,7 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         return params
 
 
-class CompileSpec:  # not a named tuple, as `TritonKernel`
+class CompileSpec(NamedTuple):
     """How a kernel is to be compiled.
 
     Attributes:
@@ -75,25 +62,13 @@ class CompileSpec:  # not a named tuple, as `TritonKernel`
             `@triton.autotune`. None builds a single variant.
     """
 
-    __slots__ = ("args", "config", "constexprs", "named_args", "options", "signature", "variants")
-
-    def __init__(  # noqa: PLR0913  one for each attribute
-        self,
-        *,
-        args: tuple[Any, ...],
-        signature: Mapping[str, Any] | str | None,
-        constexprs: Mapping[str, Any],
-        options: Mapping[str, Any],
-        config: Any,
-        variants: Sequence[Any] | str | None,
-        named_args: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.args, self.named_args, self.signature = args, named_args or {}, signature
-        self.constexprs, self.options, self.config, self.variants = constexprs, options, config, variants
-
-    def replaced(self, **changes: Any) -> CompileSpec:
-        """Return the spec with other values of some attributes."""
-        return CompileSpec(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
+    args: tuple[Any, ...]
+    named_args: Mapping[str, Any]
+    signature: Mapping[str, Any] | str | None
+    constexprs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    config: Any
+    variants: Sequence[Any] | str | None
 
     @classmethod
     def of(
@@ -113,10 +88,7 @@ class CompileSpec:  # not a named tuple, as `TritonKernel`
                 f"constexprs= must be a mapping, such as {{'BLOCK': 1024}}, got {type(constexprs).__name__}"
             )
         options = {name: value for name, value in keywords.items() if value is not None or name not in OPTIONS}
-        return cls(
-            args=tuple(args), signature=signature, constexprs=constexprs or {}, options=options, config=config,
-            variants=variants,
-        )  # fmt: skip
+        return cls(tuple(args), {}, signature, constexprs or {}, options, config, variants)
 
 
 def read_kernel(kernel: Any) -> TritonKernel:
@@ -240,7 +212,7 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
     constexprs = {**spec.constexprs, **constexprs}
-    return spec.replaced(args=args, named_args=named_args, constexprs=constexprs, options=options)
+    return spec._replace(args=args, named_args=named_args, constexprs=constexprs, options=options)
 
 
 def _has_star(kernel: TritonKernel) -> bool:

@@ -10,7 +10,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
@@ -33,8 +33,8 @@ Hint = Literal["16", "1", "null", ""]  # a multiple of 16; always 1; always None
 HintedType = tuple[str, Hint]
 
 
-class Plan:  # not a named tuple, as `TritonKernel`
-    """One specialization of a kernel.
+class Plan(NamedTuple):
+    """One specialization of a kernel. Two plans are equal if they give the same machine code.
 
     Attributes:
         types: A (name, type) pair for each parameter in order. A type is a text such as `"i32"` or `"constexpr"`, or a
@@ -45,22 +45,11 @@ class Plan:  # not a named tuple, as `TritonKernel`
         options: Options of the compiler.
     """
 
-    __slots__ = ("constants", "constexprs", "multiples", "options", "types")
-
-    def __init__(
-        self,
-        types: tuple[tuple[str, Types], ...],
-        constants: Mapping[Path, Any],
-        multiples: tuple[Path, ...],
-        constexprs: frozenset[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        self.types, self.constants, self.multiples = types, constants, multiples
-        self.constexprs, self.options = constexprs, options
-
-    def is_same(self, other: Plan) -> bool:
-        """Return whether two plans give the same machine code."""
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    types: tuple[tuple[str, Types], ...]
+    constants: Mapping[Path, Any]
+    multiples: tuple[Path, ...]
+    constexprs: frozenset[str]
+    options: Mapping[str, Any]
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
@@ -85,7 +74,7 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     options = {name: value for name, value in values.items() if name not in constexprs}
     # A constexpr may have the name of an option. Triton then takes one keyword as both.
     options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
-    spec = spec.replaced(constexprs=constexprs, options=options)
+    spec = spec._replace(constexprs=constexprs, options=options)
     return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
 
 

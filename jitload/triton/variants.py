@@ -44,7 +44,7 @@ def distinct_plans(
     """
     distinct: list[tuple[str, Plan, Values]] = []
     for number, (name, plan, values) in enumerate(plans):
-        earlier = next((n for n, (_, other, _) in enumerate(plans[:number]) if plan.is_same(other)), None)
+        earlier = next((n for n, (_, other, _) in enumerate(plans[:number]) if plan == other), None)
         if earlier is None:
             distinct.append((name, plan, values))
         elif spec.variants != "all":
@@ -133,7 +133,7 @@ def _variant_spec(kernel: TritonKernel, spec: CompileSpec, row: Any) -> CompileS
                 "signature= does, so signature= must be a mapping, too"
             )
         signature = {**signature, **types}
-    return spec.replaced(
+    return spec._replace(
         signature=signature,
         constexprs={key: value for key, value in spec.constexprs.items() if key not in values},
         options={key: value for key, value in spec.options.items() if key not in values or values[key] is None},
