@@ -366,21 +366,6 @@ class _Compilation:
                 self._compile(self.output, "-c")
         except CompileError as error:
             return error
-        return self._error_of_kernel(failure, expressions)
-
-    def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return a failed static assertion in the kernel table as an error at the kernel's line in the source.
-
-        If `failure` has another cause, or if the line is not known, return `failure` itself.
-        """
-        message = re.search(r"static assertion failed: (.*)", failure.log)
-        row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
-        name = expressions[int(row[1]) - 1] if message and row else ""
-        for candidate in self._source.reading.candidates:
-            if message and candidate.name == name:
-                label = self._source.pieces[candidate.piece][0]
-                log = f"{label}:{candidate.line}: error: {message[1]}\n"
-                return CompileError(stage="host", name=failure.name, log=log, diagnostics=parse_diagnostics(log))
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
