@@ -83,7 +83,7 @@ def without_margin(text: str) -> str:
     ("text", "expected"),
     [
         (access(Y + 28), "a write of 4 bytes at byte 28 of 'y', which has 28 bytes, in block (1, 2, 0)"),
-        (access(Y - 4, kind="read"), "a read of 4 bytes 4 before the first byte of 'y', in block"),
+        (access(Y - 4, kind="read"), "a read of 4 bytes at byte -4 of 'y', which has 28 bytes, in block"),
         (access(X + 1, problem="misaligned"), "a misaligned write of 4 bytes at byte 1 of 'x', which"),
         (access(16, kind="atomic"), "an atomic operation of 4 bytes at address 0x10, which is in no tensor, in block"),
         (access(0x1BC20, "shared"), "a write of 4 bytes at address 0x1bc20 of shared memory, in block (1, 2, 0)"),

@@ -84,7 +84,7 @@ INVALID_ACCESSES = [
     ("shift", (4, 64), (torch.zeros(256), torch.zeros(256), 256, 1), "y[i] = x",
      r"a read of 4 bytes at byte 1024 of 'x', which has 1024 bytes, in block \(3, 0, 0\), thread \(63, 0, 0\)"),
     ("shift", (1, 64), (torch.zeros(64), torch.zeros(64), 64, -2), "y[i] = x",
-     r"a read of 4 bytes, 8 before the first byte of 'x', in block \(0, 0, 0\), thread \(0, 0, 0\)"),
+     r"a read of 4 bytes at byte -8 of 'x', which has 256 bytes, in block \(0, 0, 0\), thread \(0, 0, 0\)"),
     ("shift", (1, 32), (torch.zeros(64)[16:32], torch.zeros(64), 17, 0), "y[i] = x",
      r"a read of 4 bytes at byte 64 of 'x', which has 64 bytes, in block \(0, 0, 0\), thread \(16, 0, 0\)"),
     ("store", (4, 64), (np.zeros(200, np.float32), 200), "if (i <= n)",

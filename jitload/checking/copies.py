@@ -29,11 +29,7 @@ class _Copy(NamedTuple):
 
 
 def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
-    """Return the arguments of a call with copies of the tensors, as CPU tensors of torch or arrays of NumPy.
-
-    Raises:
-        JitLoadError: An argument is an address or a tensor of another library, so that its memory is not known.
-    """
+    """Return the arguments of a call with copies of the tensors, as CPU tensors of torch or arrays of NumPy."""
     parameters = {parameter.name: parameter for parameter in kernel_of(function._jitload_facts).parameters}
     for name, arg in zip(function.__signature__.parameters, args, strict=False):
         if not _has_known_memory(arg, parameters[name]):

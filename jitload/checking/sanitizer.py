@@ -45,12 +45,7 @@ _RACE = re.compile(
 
 
 def check_on_gpu(function: TypedFunction, request: Request, args: Sequence[Any]) -> None:
-    """Run a call on copies of its tensors on the GPU, with checks of addresses and then with checks of races.
-
-    Raises:
-        RuntimeError: compute-sanitizer has found something, or the call has failed.
-        ToolchainError: compute-sanitizer was not found, or could not run the call.
-    """
+    """Run a call on copies of its tensors on the GPU, with checks of addresses and then with checks of races."""
     import torch
 
     program = find_compute_sanitizer(read_settings())
@@ -149,10 +144,8 @@ def _line(code: str) -> str:
 
 def _target(address: int, regions: Sequence[Region]) -> str:
     """Return the address of an access as the checks on the CPU word it."""
-    distances = {max(begin - address, address - begin - size, 0): (name, begin, size) for name, begin, size in regions}
-    if not distances or min(distances) > _NEAR:
+    distances = [(max(begin - address, address - begin - size), name, begin, size) for name, begin, size in regions]
+    distance, name, begin, size = min(distances, default=(_NEAR + 1, "", 0, 0))
+    if distance > _NEAR:
         return f"at address 0x{address:x}, which is in no tensor"
-    name, begin, size = distances[min(distances)]
-    if address < begin:
-        return f"{begin - address} before the first byte of {name!r}"
     return f"at byte {address - begin} of {name!r}, which has {size} bytes"

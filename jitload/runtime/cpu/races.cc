@@ -146,7 +146,7 @@ const void* code_address_of(Access access) {
   char place[256];
   describe_address(launch->call, address, place, sizeof place);
   worker->fault_address = code_address_of(now.access);
-  if (!fail(worker, worker->current->index, "a race: %s of %zu bytes%s, and another access are not ordered,",
+  if (!fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
             kind_of(now.access), now.size, place)) {
     leave(worker);
   }

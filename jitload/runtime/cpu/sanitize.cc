@@ -70,20 +70,18 @@ bool is_dynamic_shared(uintptr_t address) {
   return contains({begin, begin + JITLOAD_MOST_SHARED}, address);
 }
 
-/* Write where an access is, such as " at byte 4 of 'x', which has 4 bytes". */
+/* Write where an access is, such as "at byte 4 of 'x', which has 4 bytes". */
 void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* text, size_t size) {
   const jitload_cpu_region* tensor = nearest_tensor(call, address);
   if (is_dynamic_shared(address)) {
-    snprintf(text, size, " at byte %zu of dynamic shared memory, which has %u bytes",
+    snprintf(text, size, "at byte %zu of dynamic shared memory, which has %u bytes",
              (size_t)(address - (uintptr_t)__jitload_dynamic_shared), call->block.shared_bytes);
   } else if (contains(own_memory.thread_local_data, address)) {
-    snprintf(text, size, " in shared memory");
+    snprintf(text, size, "in shared memory");
   } else if (tensor == NULL) {
-    snprintf(text, size, " at address 0x%zx, which is in no tensor", (size_t)address);
-  } else if (address < tensor->begin) {
-    snprintf(text, size, ", %zu before the first byte of '%s'", (size_t)(tensor->begin - address), tensor->name);
+    snprintf(text, size, "at address 0x%zx, which is in no tensor", (size_t)address);
   } else {
-    snprintf(text, size, " at byte %zu of '%s', which has %zu bytes", (size_t)(address - tensor->begin), tensor->name,
+    snprintf(text, size, "at byte %zd of '%s', which has %zu bytes", (ssize_t)(address - tensor->begin), tensor->name,
              (size_t)(tensor->end - tensor->begin));
   }
 }
@@ -96,7 +94,7 @@ __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, 
   char place[256];
   describe_address(call, address, place, sizeof place);
   worker->fault_address = (const char*)code - 1; /* the return address is after the call instruction */
-  fail(worker, worker->current->index, "%s of %zu bytes%s,", is_write ? "a write" : "a read", size, place);
+  fail(worker, worker->current->index, "%s of %zu bytes %s,", is_write ? "a write" : "a read", size, place);
   leave(worker);
 }
 
