@@ -62,16 +62,17 @@ LAUNCH = (
 )
 
 
-def test_a_cluster_that_is_too_large(way, stub_driver):
-    said = refusal(launch, way, grid=(32, 1, 1), cluster=(32, 1, 1))
-    assert said.endswith(f"{LAUNCH % 32}, cluster (32, 1, 1): the limit is 16 blocks in a cluster")
-    assert "CUDA_ERROR_INVALID_CLUSTER_SIZE (912)" in said
-    assert stub_driver.launches() == []
-
-
-def test_a_grid_that_is_no_multiple_of_the_cluster(way, stub_driver):
-    said = refusal(launch, way, grid=(6, 1, 1), cluster=(4, 1, 1))
-    assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is not a multiple of cluster.x")
+@pytest.mark.parametrize(
+    ("grid", "cluster", "reason"),
+    [
+        (32, 32, ": the limit is 16 blocks in a cluster"),
+        (6, 4, ": grid.x is not a multiple of cluster.x"),
+    ],
+)
+def test_a_cluster_that_is_too_large_or_does_not_divide_the_grid(way, stub_driver, grid, cluster, reason):
+    said = refusal(launch, way, grid=(grid, 1, 1), cluster=(cluster, 1, 1))
+    assert said.endswith(f"{LAUNCH % grid}, cluster ({cluster}, 1, 1){reason}")
+    assert ("CUDA_ERROR_INVALID_CLUSTER_SIZE (912)" in said) == (cluster == 32)
     assert stub_driver.launches() == []
 
 

@@ -44,18 +44,16 @@ def test_missing_headers_come_from_the_installers_default_place(wheels, tmp_path
     assert "toolkit headers" in toolchain.identity
 
 
-def test_a_versioned_default_place_will_do(wheels, tmp_path):
-    make_toolkit(tmp_path / "cuda", 12090, *PARTS)
-    home = make_toolkit(tmp_path / "cuda-13.0", 13000, *PARTS)
-    assert home / "include/cccl" in cuda.find_cuda_toolchain(read_settings()).include_dirs
-
-
-@pytest.mark.parametrize("variable", ["CUDA_HOME", "PATH"])
-def test_missing_headers_come_from_a_toolkit_that_the_environment_names(wheels, tmp_path, monkeypatch, variable):
-    home = make_toolkit(tmp_path / "elsewhere", 13000, *PARTS)
+@pytest.mark.parametrize("place", ["CUDA_HOME", "PATH", "versioned default"])
+def test_missing_headers_come_from_a_toolkit_that_is_named_or_has_a_version_in_its_name(
+    wheels, tmp_path, monkeypatch, place
+):
+    make_toolkit(tmp_path / "cuda", 12090, *PARTS)  # another release
+    home = make_toolkit(tmp_path / ("elsewhere" if place.isupper() else "cuda-13.0"), 13000, *PARTS)
     make_files(home, "bin/nvcc")
     (home / "bin/nvcc").chmod(0o755)
-    monkeypatch.setenv(variable, str(home / "bin" if variable == "PATH" else home))
+    if place.isupper():
+        monkeypatch.setenv(place, str(home / "bin" if place == "PATH" else home))
     assert home / "include/cccl" in cuda.find_cuda_toolchain(read_settings()).include_dirs
 
 

@@ -107,11 +107,6 @@ auto has_conversion(int) -> decltype(at::Scalar().to<T>(), true) { return true; 
 template <class T>
 bool has_conversion(...) { return false; }
 std::vector<bool> conversions() { return {has_conversion<int64_t>(0), has_conversion<at::Half>(0), has_conversion<char>(0), has_conversion<long long>(0)}; }
-template <class T>
-auto is_printed(const T& value, int) -> decltype(jitload_torch::append(std::declval<jitload_torch::Message&>(), value), true) { return true; }
-template <class T>
-bool is_printed(const T&, ...) { return false; }
-std::vector<bool> printed() { return {is_printed(2.5, 0), is_printed(torch::kCPU, 0), is_printed(std::hex, 0)}; }
 torch::Tensor to_nothing(torch::Tensor x) {
   torch::Tensor out;
   torch::add_out(out, x, x);
@@ -134,9 +129,7 @@ bool is_alias(torch::Tensor x) { return x.is_alias_of(x); }
 bool has_memory(torch::Tensor x) { return x.data_ptr() != nullptr; }
 torch::Tensor first(torch::Tensor x) { return x.index({0}); }
 """
-FUNCTIONS = re.findall(
-    r"^(?=\w)(?:[\w:<>, ]+>|const char\*|\w[\w:]*) (?!has_conv|is_printed)(\w+)\(", TEXT, re.MULTILINE
-)
+FUNCTIONS = re.findall(r"^(?=\w)(?:[\w:<>, ]+>|const char\*|\w[\w:]*) (?!has_conv)(\w+)\(", TEXT, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +355,6 @@ def test_what_has_no_value_in_torch_is_refused_or_none(module: ModuleType):
         module.no_value()
     assert (module.same_text(None), module.same_text("a")) == (None, "a")
     assert module.conversions() == [True, True, False, False]
-    assert module.printed() == [True, True, False]
 
 
 def test_an_array_of_integers_is_a_list_or_tuple_of_integers_or_tensors(module: ModuleType):
@@ -391,7 +383,6 @@ def test_transforms_and_modes_of_torch_hold_inside_a_text(module: ModuleType):
         fake = module.plus_one(mode.from_tensor(x))
     assert isinstance(fake, FakeTensor)
     assert fake.shape == x.shape
-    assert module.plus_one(x.to("meta")).device.type == "meta"
     assert type(module.plus_one(x.as_subclass(Loud))) is torch.Tensor
     columns = torch.tensor([1])  # in an array of arguments, too
     assert torch.equal(module.column(x, columns.as_subclass(Loud)), x[:, columns])

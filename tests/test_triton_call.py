@@ -66,14 +66,6 @@ def pointer(array: CudaArray) -> bytes:
     return struct.pack("<Q", array.address)
 
 
-def test_a_launch_has_the_block_and_the_hidden_pointers(mod, stub_driver):
-    x, y = aligned_array(), aligned_array()
-    launch = launched(stub_driver, mod.add, x, y, 4096)
-    assert (launch.kernel, launch.grid, launch.block) == ("add_kernel", (4, 1, 1), (128, 1, 1))
-    assert (launch.call, launch.shared_bytes) == ("cuLaunchKernel", 0)
-    assert launch.arguments == (pointer(x), pointer(y), struct.pack("<i", 4096), bytes(8), bytes(8))
-
-
 def test_each_kind_has_the_width_of_the_cubin(mod, stub_driver):
     numbers = (True, -128, 255, -(2**15), 2**16 - 1, -(2**31), 2**32 - 1, -(2**63), 2**63 + 5)
     half, fp8, complex64 = array("float16"), array("float8_e4m3fn"), array("complex64")
@@ -178,12 +170,6 @@ def test_attributes_are_those_the_kernel_was_compiled_with(mod, stub_driver):
     assert {number: launch.attribute(number) for number in launch.attributes} == {2: 1, 6: 1}
     (opted,) = [call for call in stub_driver.calls("cuKernelSetAttribute") if call["attribute"] == "8"]
     assert opted.number("value") == 232448  # all that the device gives
-
-
-def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod, stub_driver):
-    launch = launched(stub_driver, mod.pair, array(), array(), 3)
-    assert (launch.grid, launch.cluster) == ((6, 2, 1), (2, 1, 1))
-    assert launch.attribute(POLICY) == 1
 
 
 def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):

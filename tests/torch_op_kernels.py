@@ -45,9 +45,6 @@ __global__ void pool(const float* x, float* y, int n, int width) {
   for (int j = i * width; j < n && j < (i + 1) * width; ++j) m = fmaxf(m, x[j]);
   y[i] = m;
 }
-__global__ void copy_rows(const float* x, float* y, int rows, int columns, long long stride) {
-  int i = I; if (i < rows * columns) y[i] = x[(i / columns) * stride + i % columns];
-}
 __global__ void reads_only(float* x, float* y, int n) { int i = I; if (i < n) y[i] = 2 * x[i]; }
 __global__ void swap_(float* x, float* y, int n) { int i = I; if (i < n) { float t = x[i]; x[i] = y[i]; y[i] = t; } }
 __global__ void combine(const float* x, const float* y, float* z, Mode mode, bool negate, unsigned char times, int n) {
@@ -59,7 +56,6 @@ template <class T> __global__ void square(const T* x, T* y, int n) { int i = I; 
 __global__ void maybe(const float* in, float* seen, float* out, int n) {
   int i = I; if (i < n) { out[i] = in[i] - 1; if (seen) seen[i] += 1; }
 }
-__global__ void triangle(const float* x, float* y, int n) { int i = I; if (i < n * (n + 1) / 2) y[i] = x[0] + i; }
 """
 
 
@@ -82,14 +78,12 @@ FUNCTIONS = {
     "to_half": launch("n", args=ELEMENTS),
     "shift": launch("n", args={"n": "x.numel() // 4"}),
     "pool": launch("ceil_div(n, width)", args=ELEMENTS),
-    "copy_rows": launch("rows * columns", args={**MATRIX, "stride": "x.stride(0)"}, strided="x"),
     "reads_only": launch("n", args=ELEMENTS),
     "swap_": launch("n", args=ELEMENTS),
     "combine": launch("n", args=ELEMENTS),
     "bytes_of": launch("n"),
     "square": [launch("n", args=ELEMENTS, kernel=f"square<{name}>") for name in ("float", "double", "int")],
     "maybe": launch("n", args={"n": "in_.numel()"}, nullable="seen"),
-    "triangle": launch("n * n"),
 }
 
 
@@ -149,7 +143,6 @@ CASES = {
         lambda x, width: torch.stack([part.max() for part in x.split(5)]),
         {"out": {"y": "[ceil_div(x.numel(), width)]"}},
     ),
-    "copy_rows": Case("(Tensor x) -> Tensor", (X[:, 1:3],), lambda x: x.contiguous(), {"out": {"y": "like x"}}),
     "reads_only": Case("(Tensor x) -> Tensor", (X,), lambda x: 2 * x, {"out": {"y": "like x"}, "unwritten": "x"}),
     "swap_": Case("(Tensor(a0!) x, Tensor(a1!) y) -> ()", (X.clone(), X + 1), None, {}),
     "combine": Case(
@@ -167,12 +160,6 @@ CASES = {
     "square": Case("(Tensor x) -> Tensor", (X.double(),), lambda x: x * x, {"out": {"y": "like x"}}),
     "maybe": Case(
         "(Tensor in_, Tensor(a1!)? seen) -> Tensor", (X, None), lambda x, seen: x - 1, {"out": {"out": "like in_"}}
-    ),
-    "triangle": Case(
-        "(Tensor x, SymInt n) -> Tensor",
-        (X, 4),
-        lambda x, n: x[0, 0] + torch.arange(10.0),
-        {"out": {"y": "[n * (n + 1) // 2 if n > 0 and not n == 1 else max(n, 0)]"}},
     ),
 }
 
