@@ -55,137 +55,68 @@ def _frame(answer: str) -> str:
 
 _VALUES = ("1", "x[:5]", "(x, y)", "x.double()", "None", "object()", "[]", "x * 0")
 _AIM = ("memory", "launch", "wrong", "cheat")  # where a random address happens to be mapped
+_SLEEP = f"os.execvp('sleep', ['sleep', '{MARK}'])"
+_DETACH = f"if os.fork() == 0:\n    os.setsid()\n    os.fork() and os._exit(0)\n    {_SLEEP}"
+_ONCE = "if not os.path.exists('done'):\n    open('done', 'w').close()\n"
 Make = Callable[[int, random.Random], str]
 
 # Each family makes its candidate number n.
 FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
     "null_write": (("memory",), lambda n, r: _body(f"ctypes.memset({8 * n}, 1, {r.randint(1, 4000)})")),
     "wild_write": (_AIM, lambda n, r: _body(f"ctypes.memset({r.randint(1 << 16, 1 << 47)}, 1, 4096)")),
-    "wild_read": ((*_AIM, "ok"), lambda n, r: _body(f"ctypes.string_at({r.randint(1 << 48, 1 << 62)}, 4096)")),
     "kernel_address": (("memory",), lambda n, r: _kernel(f"mod.store[1, 32](y, {r.randint(1 << 44, 1 << 45)})")),
     "kernel_overflow": (("memory",), lambda n, r: _kernel(f"mod.store[1, 8](y, {r.choice([-9, -500, 1001, 1500])})")),
     "kernel_recursion": (("memory", "launch"), lambda n, r: _kernel(f"mod.recurse[1, 1](y, {n})")),
     "kernel_printf": (("ok",), lambda n, r: _kernel(f"mod.chatter[1, 1](y, {20_000 + n})", right=True)),
-    "endless": (
-        ("hang",),
-        lambda n, r: r.choice([
-            _body("while True: pass"),
-            _body("time.sleep(1000)"),
-            _body("lock = threading.Lock(); lock.acquire(); lock.acquire()"),
-            _body("os.kill(os.getpid(), signal.SIGSTOP)"),
-            _body("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass"),
-            _body("pass", top="while True: time.sleep(1)"),
-            _kernel("mod.spin[1, 1](y)"),
-        ]),
-    ),
-    "processes": (
-        ("ok",),
-        lambda n, r: _body(
-            f"if not os.path.exists('done'):\n    open('done', 'w').close()\n    for _ in range({r.randint(1, 4)}):\n"
-            f"        subprocess.Popen(['sleep', '{MARK}'], start_new_session={r.random() < 0.5})",
-            right=True,
-        ),
-    ),
-    "daemon": (
-        ("ok",),
-        lambda n, r: _body(
-            f"""
-            if not os.path.exists("done"):
-                open("done", "w").close()
-                if os.fork() == 0:
-                    os.setsid()
-                    if os.fork():
-                        os._exit(0)
-                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                    os.execvp("sleep", ["sleep", "{MARK}"])
-            """,
-            right=True,
-        ),
-    ),
-    "orphans": (
-        ("memory", "launch", "hang"),
-        lambda n, r: _body(
-            f"""
-            for _ in range(99):
-                if os.fork() == 0:
-                    os.setsid()
-                    if os.fork():
-                        os._exit(0)
-                    os.execvp("sleep", ["sleep", "{MARK}"])
-            time.sleep(99)
-            """
-        ),
-    ),
+    "endless": (("hang",), lambda n, r: r.choice([
+        _body("while True: pass"),
+        _body("time.sleep(1000)"),
+        _body("lock = threading.Lock(); lock.acquire(); lock.acquire()"),
+        _body("os.kill(os.getpid(), signal.SIGSTOP)"),
+        _body("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass"),
+        _body("pass", top="while True: time.sleep(1)"),
+        _kernel("mod.spin[1, 1](y)"),
+    ])),
+    "daemon": (("ok",), lambda n, r: _body(_ONCE + textwrap.indent(_DETACH, "    "), right=True)),
+    "orphans": (("memory", "launch", "hang"), lambda n, r: _body(
+        f"for _ in range(99):\n{textwrap.indent(_DETACH, '    ')}\ntime.sleep(99)")),
     "bomb": (("memory", "launch", "hang"), lambda n, r: _body(f"while True: subprocess.Popen(['sleep', '{MARK}'])")),
-    "exit": (
-        ("launch", "load"),
-        lambda n, r: r.choice([
-            _body(f"os._exit({n % 256})"),
-            _body(f"sys.exit({n % 256})"),
-            _body("pass", top=f"os._exit({n % 256})"),
-            _body("pass", top="raise SystemExit"),
-            _body("os.abort()"),
-            _body(f"os.kill(os.getpid(), {r.choice([1, 2, 3, 6, 14, 15])}); time.sleep(100)"),
-        ]),
-    ),
-    "kill": (("memory",), lambda n, r: _body("os.kill(os.getpid(), signal.SIGKILL)")),
+    "exit": (("launch", "load"), lambda n, r: r.choice([
+        _body(f"os._exit({n % 256})"),
+        _body(f"sys.exit({n % 256})"),
+        _body("pass", top=f"os._exit({n % 256})"),
+        _body("pass", top="raise SystemExit"),
+        _body("os.abort()"),
+        _body(f"os.kill(os.getpid(), {r.choice([1, 2, 3, 6, 14, 15])}); time.sleep(100)"),
+    ])),
     "group": (("memory",), lambda n, r: _body("os.killpg(0, signal.SIGKILL)")),
-    "descriptors": (
-        ("launch", "cheat", "hang"),  # its process does not end at once
-        lambda n, r: _body(f"os.closerange({r.randint(0, 800)}, 4096)\ntime.sleep({r.choice([0, 100])})"),
-    ),
-    "forged": (
-        ("cheat", "wrong"),
-        lambda n, r: _body(
-            r.choice([
-                f"os.write(800, os.urandom({r.randint(4, 4000)}))\ntime.sleep(100)",
-                _frame("[]"),
-                _frame('{"us": 1, "is_ordered": true, "has_results": false}'),
-                _frame('{"stage": "ok", "reason": "right"}'),
-                _frame('{"us": -1, "has_results": 1}'),
-            ])
-        ),
-    ),
+    "descriptors": (("launch", "cheat", "hang"), lambda n, r: _body(  # its process does not end at once
+        f"os.closerange({r.randint(0, 800)}, 4096)\ntime.sleep({r.choice([0, 100])})")),
+    "forged": (("cheat", "wrong"), lambda n, r: _body(r.choice([
+        f"os.write(800, os.urandom({r.randint(4, 4000)}))\ntime.sleep(100)",
+        _frame("[]"),
+        _frame('{"us": 1, "is_ordered": true, "has_results": false}'),
+        _frame('{"stage": "ok", "reason": "right"}'),
+        _frame('{"us": -1, "has_results": 1}'),
+    ]))),
     "shrink": (("launch",), lambda n, r: _body(f"os.ftruncate(801, {n})")),
-    "gigabytes": (
-        ("memory", "hang"),  # where filling memory takes long
-        lambda n, r: _body(
-            r.choice([
-                "a = [bytearray(1 << 26) for _ in range(1000)]",
-                "a = torch.empty(1 << 33, dtype=torch.uint8).fill_(1)",
-                "a = numpy.ones(1 << 30)",
-                "a = mmap.mmap(-1, 1 << 33)\nwhile True: a.write(bytes(1 << 24))",
-            ])
-        ),
-    ),
-    "recursion": (
-        ("launch", "memory", "hang"),
-        lambda n, r: _body(
-            "_again(0)",
-            top=f"sys.setrecursionlimit({r.choice([1000, 10**8])})\ndef _again(n): return _again(n + 1) + 1",
-        ),
-    ),
+    "gigabytes": (("memory", "hang"), lambda n, r: _body(r.choice([  # where filling memory takes long
+        "a = [bytearray(1 << 26) for _ in range(1000)]",
+        "a = torch.empty(1 << 33, dtype=torch.uint8).fill_(1)",
+        "a = mmap.mmap(-1, 1 << 33)\nwhile True: a.write(bytes(1 << 24))",
+    ]))),
+    "recursion": (("launch", "memory", "hang"), lambda n, r: _body("_again(0)",
+        top=f"sys.setrecursionlimit({r.choice([1000, 10**8])})\ndef _again(n): return _again(n + 1) + 1")),
     "printing": (("ok",), lambda n, r: _body(f"print('x' * {10_000_000 + n}, flush=True)", right=True)),
     "endless_printing": (("hang", "launch"), lambda n, r: _body("while True: os.write(1, bytes(1 << 20))")),
-    "errors": (
-        ("launch",),
-        lambda n, r: _body(
-            r.choice(["raise KeyboardInterrupt", "raise GeneratorExit", "raise Odd", "assert False", "1 / 0"]),
-            top="class Odd(BaseException):\n    def __str__(self): raise ValueError\n    __repr__ = __str__",
-        ),
-    ),
-    "results": (
-        ("wrong",),
-        lambda n, r: _body(f"return {r.choice(_VALUES)}"),
-    ),
-    "files": (
-        ("ok",),
-        lambda n, r: _body("import tempfile\nopen(tempfile.mktemp(), 'wb').write(bytes(1 << 20))", right=True),
-    ),
-    "threads": (
-        ("ok",),
-        lambda n, r: _body(f"threading.Thread(target=time.sleep, args=({MARK},)).start()", right=True),
-    ),
+    "errors": (("launch",), lambda n, r: _body(
+        r.choice(["raise KeyboardInterrupt", "raise GeneratorExit", "raise Odd", "assert False", "1 / 0"]),
+        top="class Odd(BaseException):\n    def __str__(self): raise ValueError\n    __repr__ = __str__")),
+    "results": (("wrong",), lambda n, r: _body(f"return {r.choice(_VALUES)}")),
+    "files": (("ok",), lambda n, r: _body(
+        "import tempfile\nopen(tempfile.mktemp(), 'wb').write(bytes(1 << 20))", right=True)),
+    "threads": (("ok",), lambda n, r: _body(
+        f"threading.Thread(target=time.sleep, args=({MARK},)).start()", right=True)),
     "syntax": (("compile",), lambda n, r: "def f(x, y):\n    return (" + "(" * (n % 50)),
     "imports": (("load",), lambda n, r: r.choice(["import nothing_like_this", "import os", "def f(x): 1\ndef g(): 2"])),
 }  # fmt: skip

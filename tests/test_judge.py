@@ -137,14 +137,7 @@ def test_a_candidate_that_ends_its_parent_or_the_template_costs_only_itself(dire
     assert [path.name for path in directory.glob("jitload-judge-*")] == []
 
 
-def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
-    stops = RIGHT.replace("    y", "    import os\n    os.kill(os.getppid(), 19)\n    y")
-    assert judge.run(stops).ok
-    assert judge.run(RIGHT).ok
-
-
-def test_a_candidate_that_ends_its_siblings_does_not_stop_the_judge(judge):
-    text = """import os
+_ENDS_SIBLINGS = """import os
 def f(x, y):
     status = open(f"/proc/{os.getppid()}/status").read()
     template = int(status.partition("PPid:")[2].split()[0])
@@ -153,6 +146,11 @@ def f(x, y):
             os.kill(int(pid), 9)
     y.numpy()[:] = x.numpy() + 1
 """
+_STOPS_PARENT = RIGHT.replace("    y", "    import os\n    os.kill(os.getppid(), 19)\n    y")
+
+
+@pytest.mark.parametrize("text", [_ENDS_SIBLINGS, _STOPS_PARENT], ids=["ends siblings", "stops the parent"])
+def test_a_candidate_that_signals_other_processes_does_not_stop_the_judge(judge, text):
     verdicts = [judge.run(text), judge.run(RIGHT)]
     assert [verdict.stage for verdict in verdicts] == ["ok", "ok"], verdicts
 
@@ -188,17 +186,12 @@ ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
 LAUNCH = {"add_one": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})}
 
 
-def test_a_kernel_is_judged_and_measured(patient):
+def test_kernels_are_judged_and_measured(patient):
     verdict = patient.run(ADD, LAUNCH, name="add")
-    assert verdict.ok, verdict
-    assert verdict.stage == "ok"
-    assert verdict.median_us > 0
+    assert (verdict.ok, verdict.stage, verdict.median_us > 0) == (True, "ok", True), verdict
     assert verdict.speedup == verdict.reference_us / verdict.median_us
     fields = json.loads(verdict.to_json())
     assert (fields["name"], fields["ok"], fields["speedup"]) == ("add", True, verdict.speedup)
-
-
-def test_kernels_that_are_wrong_or_do_not_compile(patient):
     verdict = patient.run(ADD.replace("1.0f", "2.0f"), LAUNCH)
     assert verdict.stage == "wrong"
     assert "its 'result 0' differs from that of the reference at 1000 of 1000 elements" in verdict.reason
@@ -329,9 +322,6 @@ def test_the_command_judges_a_directory_and_ends_with_the_code_of_the_first_fail
     assert main(["judge", str(candidates), *arguments]) == 14
     output = capfd.readouterr()
     verdicts = [json.loads(line) for line in output.out.splitlines()]
-    assert [(v["name"], v["stage"]) for v in verdicts] == [
-        ("a_right", "ok"),
-        ("b_wrong", "wrong"),
-        ("c_exits", "launch"),
-    ]
+    stages = {verdict["name"]: verdict["stage"] for verdict in verdicts}
+    assert stages == {"a_right": "ok", "b_wrong": "wrong", "c_exits": "launch"}
     assert output.err.splitlines()[-1] == f"b_wrong: wrong: {verdicts[1]['reason']}"

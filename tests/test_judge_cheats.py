@@ -47,12 +47,6 @@ PROBLEMS = {
             "torch.from_numpy((x.numpy() - (m := x.numpy().mean(0))) / np.sqrt(((x.numpy() - m) ** 2).mean(0)))": "ok",
         },
     ),
-    "a part of the reference": (
-        "torch.relu(x) * 2", "torch.randn(99)",
-        {
-            "torch.from_numpy(np.maximum(x.numpy(), 0)) * 2": "ok",
-        },
-    ),
     "a product as a part of the reference": (
         "torch.relu(x @ x.T)", "torch.randn(9, 9)",
         {
@@ -107,7 +101,6 @@ def test_problems_of_kernelbench(name, tmp_path):
 RIGHT_BODY = "y.numpy()[:] = x.numpy() + 1"
 CHEATS = {  # the stage, the reason, what the function does, and what comes before it
     "a patched timer": ("cheat", "it replaces time.perf_counter_ns", RIGHT_BODY, "time.perf_counter_ns = int"),
-    "a patched comparison": ("cheat", "it replaces torch.equal", "pass", "torch.equal = lambda *_: True"),
     "a patched method": ("cheat", "it replaces torch.Tensor.clone", "pass", "torch.Tensor.clone = lambda x: x"),
     "a patch in the call": (
         "cheat", "it replaces torch.cuda.synchronize", f"torch.cuda.synchronize = int\n{RIGHT_BODY}", "",
@@ -137,7 +130,6 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
     "results by address": (
         "wrong", "differs", "y.numpy()[:] = known.setdefault(x.data_ptr(), x.numpy() + 1)", "known = {}",
     ),
-    "results by shape": ("wrong", "differs", "y.numpy()[:] = known.setdefault(x.shape, x.numpy() + 1)", "known = {}"),
     "the first arguments again": (
         "wrong", "differs", "first.append((x, y))\na, b = first[0]\nb.numpy()[:] = a.numpy() + 1", "first = []",
     ),
@@ -168,7 +160,6 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         """,
         "import sys",
     ),
-    "nothing": ("wrong", "differs", "pass", ""),
     "memory that may be right": ("wrong", "differs", "return torch.empty_like(x)", ""),
 }  # fmt: skip
 
