@@ -262,31 +262,3 @@ def reduction_rows(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
         return [[int(value) & M32] * 32 for value in made]
 
     return {1: _per_warp(x, warp).ravel()}
-
-
-def group_rows(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
-    count = x.numel()
-    number = iter(range(count // 32))
-
-    def warp(v: list[int]) -> list[list[int]]:
-        first = next(number) * 32
-        tiles = [v[at : at + 8] for at in range(0, 32, 8)]
-        lanes = range(32)
-        running = np.cumsum(v).tolist()
-        before = [sum(v[i // 8 * 8 : i]) for i in lanes]
-        odd = [i for i in lanes if v[i] & 1]
-        labels = [[j for j in lanes if v[j] % 3 == v[i] % 3] for i in lanes]
-        return [
-            [i % 8 + 100 * (i // 8) + 1000 * (first // 32) + 80000 for i in lanes],
-            [v[i + 1] if i % 8 < 7 else v[i] for i in lanes],
-            [v[i ^ 3] + v[30] for i in lanes],
-            [_mask([o & 1 for o in t]) + 1000 * any(o > 90 for o in t) + 2000 * all(o < 90 for o in t)
-             for t in tiles for _ in t],
-            [sum(t) + 10000 * max(v) for t in tiles for _ in t],
-            [running[i] + 10000 * before[i] for i in lanes],
-            [odd.index(i) + 100 * len(odd) + 10000 * (first + odd[0]) if i in odd else -1 for i in lanes],
-            [i % 4 + 40 for i in lanes],
-            [labels[i].index(i) + 100 * len(labels[i]) for i in lanes],
-        ]  # fmt: skip
-
-    return {1: np.append(_per_warp(x, warp).ravel(), count)}

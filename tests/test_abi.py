@@ -28,13 +28,8 @@ SUBJECTS = {
     "the headers": ["jitload/include/**/*", "jitload/cuda/headers.py", "jitload/cuda/predefined.py"],
     "the record": ["jitload/codegen/*.py", "jitload/expressions/compiler.py", "jitload/triton/wrapper.py"],
     "the options": [
-        *(
-            "jitload/request/options.py",
-            "jitload/kernels/compilation.py",
-            "jitload/cuda/nvrtc.py",
-            "jitload/cuda/program.py",
-            "jitload/cpu/build.py",
-        ),
+        *("jitload/request/options.py", "jitload/kernels/compilation.py", "jitload/cpu/build.py"),
+        *("jitload/cuda/nvrtc.py", "jitload/cuda/program.py"),
         *("jitload/host_cpp/nvcc.py", "jitload/host_cpp/steps.py", "jitload/host_cpp/link.py"),
     ],
     "the edited sources": [

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,6 @@ from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import pause_garbage_collection
 from jitload.building.stages import shown_log, stage
 from jitload.elf.file import read_dynamic_symbols
-from jitload.errors import CompileError
-
-
-def test_the_collector_is_off_for_a_limited_time():
-    with pause_garbage_collection(), pause_garbage_collection(at_most_s=0.01):
-        time.sleep(0.5)
-        assert gc.isenabled()
-
-
-def test_the_collector_is_on_again_after_a_failed_build():
-    with pytest.raises(CompileError):
-        load("__global__ void held(")
-    assert gc.isenabled()
 
 
 def test_a_collector_that_the_program_switched_off_stays_off():
@@ -93,13 +79,6 @@ def test_the_last_of_several_builds_restores_the_logger(monkeypatch, capsys, lev
     with stage("a build that is not shown"):
         pass
     assert re.fullmatch(r"jitload: the second build: \d+ ms\n", capsys.readouterr().err)
-
-
-def test_nothing_is_shown_by_default(monkeypatch, capsys):
-    unconfigured_logger(monkeypatch)
-    with stage("a build"):
-        pass
-    assert not capsys.readouterr().err
 
 
 # ---- the files that a compiler read ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, run_python
+from builds import ADD, build, kernel, load, run_python
 from cheap import get, make_key
 
 import jitload
@@ -115,9 +115,11 @@ def test_a_strange_name_works_and_stays_inside_the_cache(tmp_path, monkeypatch, 
     cache = Path(os.environ["JITLOAD_CACHE_DIR"])
     beside = {*os.listdir(cache.parent), cache.name}
     path = build(ADD, name)
+    assert repr(load(ADD, name)).startswith(f"<jitload.Module {name!r} (")
+    assert build(ADD, name, build_directory=tmp_path / "own").resolve().parent == tmp_path / "own"
     assert path.parents[2] == cache
     assert path.resolve().is_relative_to(cache.resolve())
-    assert (set(os.listdir(cache.parent)), os.listdir(tmp_path)) == (beside, [])
+    assert (set(os.listdir(cache.parent)), os.listdir(tmp_path)) == (beside, ["own"])
     assert list(jitload.load_module(path)) == ["add"]
 
 

@@ -89,7 +89,7 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
     (
         "computed",
         (array(shape=(2**33,)),),
-        f"all = n * 2147483648: the result of {2**33} and {2**31} does not fit 64 bits",
+        f"all = n * {2**31}: the result of {2**33} and {2**31} does not fit 64 bits",
     ),
 ]
 

@@ -32,8 +32,6 @@ template <int N> struct Bytes { unsigned char data[N]; };
 struct alignas(64) Map { unsigned long long opaque[16]; };
 struct Big { int head; Bytes<3> odd; double tail; };
 """
-MANY = 60
-LONG = "a_rather_long_name_of_a_parameter_"
 SIZES = (1, 2, 3, 7, 8, 9, 63, 64, 65, 127, 128, 129, 4095, 4096)
 MIXED = "bool b, float* p, short h, Pair s, unsigned char c, double d, Empty e, Map m, int i, Bytes<3> o, long long l"
 
@@ -42,8 +40,6 @@ def source() -> str:
     kernels = [f'extern "C" __global__ void take_{name}({text} v) {{}}' for name, text in TYPES.items()]
     kernels += [f'extern "C" __global__ void bytes_{size}(Bytes<{size}> v) {{}}' for size in SIZES]
     kernels += [f'extern "C" __global__ void mixed({MIXED}) {{}}']
-    types = ["char", "float*", "short", "double", "unsigned", "bool"]
-    kernels += [f'extern "C" __global__ void many({", ".join(f"{types[i % 6]} {LONG}{i}" for i in range(MANY))}) {{}}']
     kernels += ['extern "C" __global__ void nothing() {}']
     return STRUCTS + "\n".join(kernels)
 
@@ -55,9 +51,8 @@ def mod() -> jitload.Module:
         "take_optional": {"nullable": "v"},
         "take_wide": {"raw_pointers": "v", "nullable": "v"},
         "mixed": {"raw_pointers": "p"},
-        "many": {"raw_pointers": tuple(f"{LONG}{i}" for i in range(1, MANY, 6))},
     }
-    names = [*(f"take_{name}" for name in TYPES), *(f"bytes_{size}" for size in SIZES), "mixed", "many", "nothing"]
+    names = [*(f"take_{name}" for name in TYPES), *(f"bytes_{size}" for size in SIZES), "mixed", "nothing"]
     functions = {name: Launch(grid=1, block=1, **special.get(name, {})) for name in names}
     return jitload.load_inline("values", cuda_sources=source(), functions=functions, arch="sm_90a")
 
@@ -274,17 +269,6 @@ def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod, stub_drive
     start = [b"\0", b"\xfc" + b"\xff" * 7, struct.pack("<h", 300), PAIR, b"\0", struct.pack("<d", math.inf), b"\0"]
     end = [opaque, struct.pack("<i", 2**31 - 1), b"123", struct.pack("<q", 2**63 - 1)]
     assert list(second.arguments) == [*start, *end]
-
-
-def test_sixty_parameters_arrive_in_their_order(mod, stub_driver):
-    makers = [lambda i: i, lambda i: 4096 * i, lambda i: -i, lambda i: i / 4, lambda i: 2**31 + i, lambda i: i % 4 == 1]
-    values = [makers[i % 6](i) for i in range(MANY)]
-    mod.many(*values)
-    (launch,) = stub_driver.launches()
-    codes = ("<b", "<Q", "<h", "<d", "<I", "<?")
-    assert list(launch.arguments) == [struct.pack(codes[i % 6], value) for i, value in enumerate(values)]
-    with pytest.raises(TypeError, match=rf"^many\(\) takes 60 arguments \({LONG}0, {LONG}1, .*…\), got 1$"):
-        mod.many(1)
 
 
 def test_a_kernel_may_have_no_parameters(mod, stub_driver):

@@ -117,10 +117,7 @@ def test_what_changed_is_built_again_by_make(tmp_path, stub_driver):
 REFUSED = [
     ("jitload_generate_cubin(SOURCE k.cu)", "jitload_generate_cubin: OUTPUT is required"),
     ("jitload_generate_cubin(OUT k.cubin)", "jitload_generate_cubin: unknown argument: 'OUT;k.cubin'"),
-    (
-        "jitload_generate_cubin(OUTPUT k SOURCE k.cu ARCH sm_80 sm_90)",
-        "but ARCH has 2; use FATBIN for several",
-    ),
+    ("jitload_generate_cubin(OUTPUT k SOURCE k.cu ARCH sm_80 sm_90)", "but ARCH has 2; use FATBIN for several"),
     ("add_tvm_ffi_fatbin(t)", "add_tvm_ffi_fatbin: CUDA is required"),
     (
         "set(CMAKE_CUDA_ARCHITECTURES 90-virtual)\nadd_tvm_ffi_cubin(t CUDA k.cu)",
@@ -128,10 +125,7 @@ REFUSED = [
     ),
     ("tvm_ffi_embed_bin_into(t BIN k.cubin)", "tvm_ffi_embed_bin_into: SYMBOL is required"),
     ("tvm_ffi_embed_bin_into(t SYMBOL k BIN k.cubin)", "tvm_ffi_embed_bin_into: there is no target 't'"),
-    (
-        "jitload_embed_cubin(TARGET t CUBIN a b NAME c)",
-        "jitload_embed_cubin: there are 2 cubins but 1 names: give one NAME for each cubin",
-    ),
+    ("jitload_embed_cubin(TARGET t CUBIN a b NAME c)", "there are 2 cubins but 1 names: give one NAME for each cubin"),
     ("jitload_embed_cubin(TARGET t CUBIN a NAME a-b)", "jitload_embed_cubin: NAME 'a-b' is not a C++ name"),
 ]
 

@@ -7,12 +7,10 @@ import pytest
 from builds import ARCH
 from support.cmake import CMAKE, MACRO, USER, change, configure, make, write_project
 from support.fatbins import read_fatbin, symbols_in
-from support.program import CUBIN
-from support.wrappers import run_compiler
+from tvm_ffi import libinfo
 
 import jitload
 from jitload.building.files_read import read_depfile
-from jitload.cmake import cubin_source
 from jitload.cmake.generate_cubin import main
 from jitload.elf.cubin import read_image
 
@@ -39,6 +37,13 @@ add_library(lib SHARED ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o)
 target_link_libraries(lib PRIVATE tvm_ffi_header tvm_ffi_shared)
 set_target_properties(lib PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
 """
+WRAPPER = """
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+#include <tvm/ffi/function.h>
+TVM_FFI_EMBED_CUBIN(env);
+void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(env, "k"); }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
+"""
 OLD_PACKAGE = """
 add_library(tvm_ffi::header INTERFACE IMPORTED)
 add_library(tvm_ffi::shared INTERFACE IMPORTED)
@@ -52,25 +57,13 @@ PACKAGES = [("tvm_ffi", "jitload"), ("jitload", "old")]
 @pytest.mark.parametrize("order", PACKAGES, ids="-".join)
 def test_upstreams_functions_in_upstreams_form(order, tmp_path):
     """Whatever package is found first, old releases of tvm-ffi that have the functions themselves among them."""
-    from tvm_ffi import libinfo
-
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "tvm_ffi-config.cmake").write_text(OLD_PACKAGE)
-    roots = {"tvm_ffi": libinfo.find_cmake_path(), "old": old}
-    root = next(roots[name] for name in order if name != "jitload")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "tvm_ffi-config.cmake").write_text(OLD_PACKAGE)
+    root = tmp_path / "old" if "old" in order else libinfo.find_cmake_path()
     lines = ["cmake_minimum_required(VERSION 3.18)", "project(upstream LANGUAGES CXX)"]
     lines += [f"find_package({'jitload' if name == 'jitload' else 'tvm_ffi'} CONFIG REQUIRED)" for name in order]
-    user = (
-        USER.replace("TVM_FFI_EMBED_CUBIN(two)", "")
-        .replace("(one)", "(env)")
-        .replace("(one,", "(env,")
-        .replace("BLOCKS", "1")
-    )
-    user = "\n".join(line for line in user.splitlines() if "two" not in line and "text.h" not in line)
-    source = write_project(
-        tmp_path / "p", "\n".join([*lines, UPSTREAM]), k_cu=MACRO.replace('#include "n.h"', ""), w_cc=user
-    )
+    kernel = 'extern "C" __global__ void k(int* x) { *x = N + M; }\n'
+    source = write_project(tmp_path / "p", "\n".join([*lines, UPSTREAM]), k_cu=kernel, w_cc=WRAPPER)
     done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={root}")
     assert done.returncode == 0, done.stderr
     if "old" in order:  # its function would have ended the configuration
@@ -84,8 +77,10 @@ def test_upstreams_functions_in_upstreams_form(order, tmp_path):
 
 
 BINARIES = """
-{first}
-{second}
+cmake_minimum_required(VERSION 3.18)
+project(newer LANGUAGES CXX)
+find_package(tvm_ffi CONFIG REQUIRED)
+find_package(jitload CONFIG REQUIRED)
 set(CMAKE_CUDA_ARCHITECTURES 90a 80-real 86 90-virtual)
 add_tvm_ffi_fatbin(one_fatbin CUDA k.cu)
 target_compile_definitions(one_fatbin PRIVATE N=4 "M=(2 + 3)")
@@ -101,28 +96,17 @@ target_compile_definitions(lib PRIVATE BLOCKS=3)
 set_target_properties(lib PROPERTIES PREFIX "")
 add_dependencies(lib one_fatbin)
 tvm_ffi_embed_bin_into(lib SYMBOL one BIN "$<TARGET_OBJECTS:one_fatbin>")
-tvm_ffi_embed_bin_into(lib SYMBOL two BIN ${{CMAKE_CURRENT_BINARY_DIR}}/two_cubin/k.cubin)
+tvm_ffi_embed_bin_into(lib SYMBOL two BIN ${CMAKE_CURRENT_BINARY_DIR}/two_cubin/k.cubin)
 """
-
-
-def configure_binaries(directory: Path, order: tuple[str, str]) -> Path:
-    """Configure a project with the newer functions in `p`, to be built in `b`; return its source directory."""
-    from tvm_ffi import libinfo
-
-    first, second = (f"find_package({name} CONFIG REQUIRED)" for name in order)
-    lines = "cmake_minimum_required(VERSION 3.18)\nproject(newer LANGUAGES CXX)\n"
-    text = lines + BINARIES.format(first=first, second=second)
-    (directory / "p" / "in").mkdir(parents=True)
-    (directory / "p" / "in" / "n.h").write_text("")
-    source = write_project(directory / "p", text, k_cu=MACRO, w_cc=USER, text_h="")
-    done = configure(source, directory / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
-    assert done.returncode == 0, done.stderr
-    return source
 
 
 def test_upstreams_newer_functions(tmp_path, stub_driver):
     """A fatbin of two architectures and a cubin, by the names and arguments of tvm-ffi 0.1.8 on, without CUDA's own."""
-    source = configure_binaries(tmp_path, ("tvm_ffi", "jitload"))
+    (tmp_path / "p" / "in").mkdir(parents=True)
+    (tmp_path / "p" / "in" / "n.h").write_text("")
+    source = write_project(tmp_path / "p", BINARIES, k_cu=MACRO, w_cc=USER, text_h="")
+    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
+    assert done.returncode == 0, done.stderr
     make(tmp_path / "b")
     fatbin = (tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes()
     assert symbols_in(fatbin) == [("sm_90a", ["k"]), ("sm_80", ["k"]), ("sm_86", ["k"])]
@@ -139,23 +123,13 @@ def test_upstreams_newer_functions(tmp_path, stub_driver):
 # ---- the command that compiles cubins ----------------------------------------------------------------------------
 
 
-SOURCE = """\
-#include "n.h"
-template <class T> __global__ void scale(T* x) { x[0] *= N; }
-extern "C" __global__ void plain(float* x) { x[0] = N; }
-"""
-
-
-def write_source(directory: Path, text: str = SOURCE) -> Path:
-    directory.mkdir(exist_ok=True)
-    (directory / "n.h").write_text("#define N 2\n")
-    (directory / "k.cu").write_text(text)
-    return directory / "k.cu"
-
-
 def test_templates_options_and_the_list_of_headers(tmp_path):
     """In a directory whose name a makefile must not read as it stands."""
-    source = write_source(tmp_path / "a $b #c")
+    source = tmp_path / "a $b #c" / "k.cu"
+    source.parent.mkdir()
+    (source.parent / "n.h").write_text("#define N 2\n")
+    text = '#include "n.h"\ntemplate <class T> __global__ void scale(T* x) { x[0] *= N; }\n'
+    source.write_text(text + 'extern "C" __global__ void plain(float* x) { x[0] = N; }\n')
     output = source.parent / "out" / "k.cubin"
     arguments = ["--source", str(source), "--output", str(output), "--arch", ARCH, "--depfile", str(output) + ".d"]
     assert main([*arguments, "--kernel", "scale<float>", "--kernel", "scale<int>", "--", "-O3", "-DM=1"]) == 0
@@ -166,15 +140,3 @@ def test_templates_options_and_the_list_of_headers(tmp_path):
     read = read_depfile(rule)
     assert read[:2] == [source, source.parent / "n.h"]
     assert "nvrtc" in read[2].name
-
-
-def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path, capsys):
-    directory = tmp_path / 'a "b" \\c'
-    directory.mkdir()
-    (directory / "k.cubin").write_bytes(CUBIN.read_bytes())
-    arguments = ["--output", str(tmp_path / "k.cc"), "--cubin", str(directory / "k.cubin"), "--name", "k"]
-    assert cubin_source.main(arguments) == 0
-    run_compiler(["-shared", "-fPIC", "k.cc", "-o", "k.so"], tmp_path)
-    assert CUBIN.read_bytes() in (tmp_path / "k.so").read_bytes()
-    assert cubin_source.main([*arguments, "--name", "l"]) == 2
-    assert capsys.readouterr().err == "Error: there are 1 --cubin and 2 --name: give both for each cubin\n"

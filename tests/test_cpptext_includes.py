@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, load
+from builds import ADD, build, load
 
 from jitload.cpptext.includes import read_headers
 
@@ -119,15 +119,3 @@ def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):
     assert read_headers(["#include MYSTERY", f'#define MYSTERY "{header}"'], [], []) == (header,)
     text = "#ifdef NEVER\n#include MYSTERY\n#endif\n" + ADD
     assert build(text) != build(text)
-
-
-def test_a_header_that_includes_the_next_of_its_name_is_found_again(tmp_path, nvrtc_runs):
-    first, last = tmp_path / "first", tmp_path / "last"
-    for directory, text in ((first, "#include_next <h.h>\n"), (last, "#define VALUE 1\n")):
-        directory.mkdir()
-        (directory / "h.h").write_text(text)
-    text = '#include "h.h"\n' + kernel("k", "x[0] = VALUE;")
-    paths = [build(text, extra_include_paths=[first, last]) for _ in range(2)]
-    assert (paths[0], len(nvrtc_runs)) == (paths[1], 1)
-    (last / "h.h").write_text("#define VALUE 2\n")
-    assert build(text, extra_include_paths=[first, last]) not in paths

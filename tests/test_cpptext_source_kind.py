@@ -73,14 +73,6 @@ def test_kernels_in_a_header_take_nvcc(library):
     assert not is_mixed(include, dirs=[library / "include"], kind="host")
 
 
-def test_launches_alone_in_a_header_take_nvcc(library):
-    assert is_mixed("#include <lib/start.h>", dirs=[library / "include"])
-
-
-def test_a_wrapper_around_cubins_stays_the_hosts(library):
-    assert not is_mixed(f'#include "{library}/src/kernels.cuh"', cubins={"k": b"\x7fELF"})
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -109,11 +101,6 @@ def test_a_header_that_the_hosts_compiler_cannot_read_takes_nvcc(tmp_path, text,
 def test_a_header_that_the_hosts_compiler_reads_stays_the_hosts(tmp_path, text):
     (tmp_path / "plain.h").write_text(text + "int f();\n")
     assert not is_mixed(f'#include "{tmp_path}/plain.h"')
-
-
-def test_cudas_own_headers_are_not_looked_at(tmp_path):
-    (tmp_path / "cuda_runtime.h").write_text(KERNELS)
-    assert not is_mixed("#include <cuda_runtime.h>", dirs=[tmp_path])
 
 
 def test_headers_that_include_each_other_end(tmp_path):

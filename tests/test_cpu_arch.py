@@ -99,16 +99,6 @@ def test_an_option_that_has_no_meaning_on_the_cpu_is_refused():
         jitload.load_inline("options", cuda_sources=SOURCE, arch="cpu", extra_cuda_cflags=["--bogus"])
 
 
-def test_a_header_that_changes_is_compiled_again(tmp_path):
-    source = '#include "by.h"\n' + SOURCE.replace("*= 2", "*= BY")
-    for by in (2, 3, 2):
-        (tmp_path / "by.h").write_text(f"#define BY {by}\n")
-        options = {"functions": FUNCTIONS, "arch": "cpu", "extra_include_paths": [tmp_path]}
-        x = torch.ones(4)
-        jitload.load_inline("header", cuda_sources=source, **options).twice(x)
-        assert torch.equal(x, torch.full((4,), float(by)))
-
-
 def test_another_compiler_than_gcc_is_refused(monkeypatch, tmp_path):
     clang = tmp_path / "clang++"
     clang.write_text('#!/bin/sh\n[ "$1" = -v ] && echo "clang version 19.1" >&2\nexit 0\n')

@@ -1,8 +1,6 @@
 """Calls of kernels on the CPU: which tensors they take, what they refuse, threads, processes and Ctrl-C."""
 
 import ctypes
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -39,9 +37,6 @@ extern "C" __global__ void shared(float* x) {
   __syncthreads();
   x[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
 }
-extern "C" __global__ void describe(const float* key, const float* x, int* y, int width, int has_key, int step) {
-  y[0] = width; y[1] = has_key; y[2] = step; y[3] = gridDim.x;
-}
 """
 ADD = Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 FUNCTIONS = {
@@ -54,16 +49,6 @@ FUNCTIONS = {
     "hinted": Launch(kernel="bump", grid=1, block=1, pdl=True, priority=1),
     "maybe": Launch(kernel="add_one", grid=1, block=1, nullable=("x", "y")),
     "raw": Launch(kernel="add_one", grid=1, block=4, raw_pointers=("x",)),
-    "describe": Launch(
-        grid="2 - (key is None)",
-        block=1,
-        args={
-            "width": "x.shape[-1] if key is None else key.size(-1)",
-            "has_key": "key is not None",
-            "step": "x.stride(-2)",
-        },
-        nullable="key",
-    ),
 }
 
 
@@ -167,18 +152,6 @@ def test_an_array_at_an_odd_address_is_refused(mod):
             mod.add_one(x, aligned)
     mod.add_one(odd.copy(), aligned)
     assert aligned.tolist() == [1.0] * 8
-
-
-def test_ctrl_c_ends_a_long_grid(mod):
-    x = torch.zeros(1024)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        mod.slow(x, 100_000)
-    timer.join()
-    y = torch.empty(1024)
-    mod.add_one(x.zero_(), y)
-    assert (y == 1).all()
 
 
 def test_other_threads_run_meanwhile(mod):

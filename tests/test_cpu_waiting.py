@@ -15,10 +15,12 @@ SPINS = {
     "exchange": "while (atomicCAS(x + 1, 0, 0) == 0);",
     "reads": "while (((volatile int*)x)[1] == 0);",  # each loop of this source may switch to another thread
     "lock": "while (atomicCAS(x + 1, 1, 2) == 0) { }",
+    "atomic_ref": "while (cuda::atomic_ref<int, cuda::thread_scope_device>(x[1]).load() == 0 && clock() != 0);",
     "sleeps": "for (int ns = 8; ((volatile int*)x)[1] == 0; ns = ns < 256 ? 2 * ns : ns) __nanosleep(ns);",
 }
 HALF_SPINS = 'extern "C" __global__ void {}(int* x) {{ if (threadIdx.x == 63) x[1] = 1; else {} }}\n'
 WITH_VOLATILE = r"""
+#include <cuda/atomic>
 extern "C" __global__ void meets(int* x) { /* nothing changes but memory, between barriers */
   while (*(volatile int*)x < 10000) {
     __syncthreads();
@@ -51,7 +53,7 @@ extern "C" __global__ void chain(int* x) { /* a block waits for an earlier one, 
     ("text", "names"),
     [
         (CHAIN, ("add", "add_float", "exchange", "chain")),
-        (WITH_VOLATILE, ("reads", "lock", "sleeps", "meets", "computes")),
+        (WITH_VOLATILE, ("reads", "lock", "atomic_ref", "sleeps", "meets", "computes")),
     ],
     ids=["atomics", "volatile"],
 )

@@ -27,14 +27,6 @@ def test_the_cpp_type_of_a_dtype(dtype, expected):
     assert jitload.to_cpp_dtype(dtype) == expected
 
 
-def test_the_type_compiles_where_it_is_put_into_a_source():
-    text = "#include <cuda_bf16.h>\ntemplate <typename T> __global__ void scale(T* x, T factor) { *x *= factor; }"
-    name = f"scale<{jitload.dtype.to_cpp_dtype(torch.bfloat16)}>"
-    launch = jitload.Launch(kernel=name, grid=1, block=1)
-    module = jitload.load_inline("m", cuda_sources=text, functions={"scale": launch}, arch="sm_90a")
-    assert module.scale.kernel.parameters[0].type == "__nv_bfloat16*"
-
-
 def test_a_dtype_without_a_cpp_type():
     with pytest.raises(ValueError, match=r"^CUDA has no C\+\+ type for dtype 'complex64'; it has types for float32, "):
         jitload.to_cpp_dtype(torch.complex64)

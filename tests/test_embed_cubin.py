@@ -109,22 +109,6 @@ def test_several_cubins_one_after_the_other(tmp_path):
         embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
 
 
-def test_the_objects_of_upstreams_tool_do_the_same(tmp_path):
-    """What it makes and what we make go into one library."""
-    if not shutil.which("objcopy"):
-        pytest.skip("upstream's tool needs objcopy")
-    source = compile_c(tmp_path, "k")
-    run_theirs = "import runpy, sys; sys.modules['torch'] = None  # it takes seconds to import\n"
-    run_theirs += "runpy.run_module('tvm_ffi.utils.embed_cubin', run_name='__main__')"
-    command = [sys.executable, "-W", "ignore", "-c", run_theirs, *options(CUBIN, source, tmp_path / "theirs.o")]
-    subprocess.run(command, check=True, capture_output=True)
-    (tmp_path / "l").mkdir()
-    own = compile_c(tmp_path / "l", "l")
-    embed_cubin(CUBIN, own, own, "l")
-    library = link(tmp_path, tmp_path / "theirs.o", own)
-    assert embedded(library, "k")[1][:-1] == embedded(library, "l")[1][:-1] == IMAGE
-
-
 def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path):
     source = compile_c(tmp_path, "k", "l")
     done = tool(*options(CUBIN, source, source, "kk"), "--verbose")

@@ -99,20 +99,6 @@ def test_the_cpu_has_no_launches_from_host_code(launch, line, problem):
     assert 'leave "cpu" out of arch. To load the kernels alone, name only them' in str(caught.value)
 
 
-def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():
-    text = "torch::Tensor f(torch::Tensor x) { return torch::nn::functional::relu(x); }"
-    with pytest.raises(CompileError, match=r"load the source with jitload\.cpp_extension\.load_inline") as caught:
-        jitload.build_inline("m", cpp_sources=text, functions="f")
-    assert caught.value.diagnostics[0].line == 1
-
-
-def test_functions_of_the_cuda_runtime_need_no_include():
-    text = """
-    void f(tvm::ffi::TensorView x) { cudaMemsetAsync(x.data_ptr(), 0, 4, nullptr); }
-    """
-    assert "f" in jitload.load_inline("m", cuda_sources=text, functions="f")
-
-
 # ---- what nvcc compiles ------------------------------------------------------------------------------------------
 
 

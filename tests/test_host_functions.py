@@ -73,20 +73,16 @@ def plain() -> jitload.Module:
     return jitload.load_inline("plain", cpp_sources=PLAIN, functions=FUNCTIONS)
 
 
-class Swapped(ctypes.Structure):
-    _fields_ = (("b", ctypes.c_int), ("a", ctypes.c_float))
+def structure(name, **fields):
+    return type(name, (ctypes.Structure,), {"_fields_": (*fields.items(),)})
 
 
-class Pair(ctypes.Structure):
-    _fields_ = (("a", ctypes.c_float), ("b", ctypes.c_int))
-
-
-class Nested(ctypes.Structure):
-    _fields_ = (("number", ctypes.c_short), ("pairs", Pair * 2))
-
-
-class NestedSwapped(ctypes.Structure):
-    _fields_ = (("number", ctypes.c_short), ("pairs", Swapped * 2))
+Pair, Swapped = (
+    structure("Pair", a=ctypes.c_float, b=ctypes.c_int),
+    structure("Swapped", b=ctypes.c_int, a=ctypes.c_float),
+)
+Nested = structure("Nested", number=ctypes.c_short, pairs=Pair * 2)
+NestedSwapped = structure("NestedSwapped", number=ctypes.c_short, pairs=Swapped * 2)
 
 
 def test_the_members_of_structures_are_compared(plain):
@@ -237,12 +233,6 @@ def test_objects_of_classes_that_the_text_defines():
         module.x_of(X, 2)
 
 
-def test_an_object_has_the_typed_functions_too(tmp_path):
-    path = jitload.build_inline("o", cpp_sources=PLAIN, functions=FUNCTIONS, output=str(tmp_path / "o.o"))
-    library = jitload.build("linked", sources=[path])
-    assert jitload.load_module(library).total(X) == 15.0
-
-
 def test_launch_host_is_for_functions_of_the_host():
     with pytest.raises(LaunchSpecError, match="may be set only for host functions, because a kernel cannot read"):
         jitload.build_inline(
@@ -296,12 +286,6 @@ def test_a_stream_is_not_a_parameter_and_errors_of_cuda_are_raised(mixed):
         mixed.run(X, 2.0)
     with pytest.raises(TypeError, match=r"check\(\) has no argument 'stream'"):
         mixed.check.call(0, stream=1)
-
-
-@needs_nvcc
-def test_a_text_of_plain_functions_is_compiled_without_the_headers_of_tvm_ffi(mixed):
-    """An `#error` of the source says so otherwise."""
-    assert list(mixed) == list(MIXED_FUNCTIONS)
 
 
 def test_kernels_and_functions_of_the_host_take_two_calls():

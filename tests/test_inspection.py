@@ -87,17 +87,13 @@ def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monk
 
 def test_ptx_beside_a_library_is_not_taken_from_another_build(tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    paths = [
-        Path(
-            jitload.build_inline(
-                "m", cuda_sources=f'extern "C" __global__ void k(int* x) {{ *x = {n}; }}', arch="sm_80"
-            )
-        )
-        for n in (1, 2)
-    ]
-    shutil.copyfile(paths[0], paths[1].with_name("other.so"))
+    text = 'extern "C" __global__ void k(int* x) { *x = N; }'
+    path, other = (
+        Path(jitload.build_inline("m", cuda_sources=text, arch="sm_80", extra_cuda_cflags=[f"-DN={n}"])) for n in (1, 2)
+    )
+    shutil.copyfile(path, other.with_name("other.so"))
     with pytest.raises(jitload.JitLoadError, match="has no PTX"):
-        jitload.load_module(paths[1].with_name("other.so")).k.ptx()
+        jitload.load_module(other.with_name("other.so")).k.ptx()
 
 
 # ---- machine code --------------------------------------------------------------------------------------------------
@@ -182,23 +178,17 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
 # ---- functions without a kernel of their own ------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def without_code(mod):
-    """Return functions without one kernel for a GPU, with what the error says."""
+@pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
+def test_functions_without_one_kernel_for_a_gpu(method):
     host = jitload.load_inline("host", cpp_sources="int f(float* x) { return 1; }", functions=["f"])
     text = "template <class T> __global__ void k(T* x) { *x = 1; }"
     launches = [jitload.Launch(kernel="k<float>"), jitload.Launch(kernel="k<int>")]
     several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches}, arch="sm_80")
-    return {
-        r"f\(\) is a host function": host.f,
-        r"k\(\) chooses one of several kernels by the dtypes": several.k,
-    }
-
-
-@pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
-def test_functions_without_code_for_a_gpu(method, without_code):
-    for message, function in without_code.items():
-        with pytest.raises(jitload.JitLoadError, match=message):
+    for function, words in (
+        (host.f, "is a host function"),
+        (several.k, "chooses one of several kernels by the dtypes"),
+    ):
+        with pytest.raises(jitload.JitLoadError, match=rf"\(\) {words}"):
             getattr(function, method)()
 
 
@@ -243,19 +233,10 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
     (tmp_path / "reference.cc").write_text(REFERENCE)
     command = ["c++", "-w", f"-I{include}", str(tmp_path / "reference.cc"), "-o", str(tmp_path / "reference")]
     subprocess.run(command, check=True)
+    facts = itertools.product((8, 16, 33, 64, 97, 168, 255), (0, 1, 4096, 40000), (1024, 96), (0, 1, 5))
     kernels = [
-        ImageKernel(
-            symbol="k",
-            slots=(),
-            registers=registers,
-            shared_bytes=shared,
-            local_bytes=0,
-            max_threads=threads,
-            barriers=barriers,
-        )
-        for registers, shared, threads, barriers in itertools.product(
-            (8, 16, 33, 64, 97, 168, 255), (0, 1, 4096, 40000), (1024, 96), (0, 1, 5)
-        )
+        ImageKernel(symbol="k", slots=(), registers=r, shared_bytes=s, local_bytes=0, max_threads=t, barriers=b)
+        for r, s, t, b in facts
     ]
     cases = list(itertools.product(MULTIPROCESSORS, kernels, (1, 95, 256, 608, 1000), (0, 100, 50000)))
     questions = "\n".join(

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -111,13 +110,6 @@ def test_the_child_has_the_environment_and_the_directory_of_its_parent(tmp_path,
     compile_alone(kernel("f"))
     monkeypatch.chdir(tmp_path)
     assert nvrtc_compile('#include "here.h"\n' + kernel("f", "x[0] = VALUE;"), arch=ARCH, isolate=True)
-
-
-def test_threads_get_children_of_their_own():
-    with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(lambda number: compile_alone(kernel(f"f{number}")), range(6)))
-    assert all(f"f{number}".encode() in result for number, result in enumerate(results))
-    assert len(isolated._children.idle) <= (os.cpu_count() or 1)
 
 
 def test_ctrl_c_ends_a_compile_at_once_and_the_next_one_works(cache):

@@ -34,29 +34,6 @@ extern "C" __global__ void histogram(const unsigned char* x, int* out, int n) {
   for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&out[i], bins[i]);
 }
 
-extern "C" __global__ void spin_lock(int* lock, volatile int* total) {
-  bool is_done = false;
-  while (!is_done) {
-    if (atomicCAS(lock, 0, 1) == 0) {
-      *total = *total + 1;
-      __threadfence();
-      atomicExch(lock, 0);
-      is_done = true;
-    }
-  }
-}
-
-extern "C" __global__ void flags(volatile int* flag, int* out) {
-  // The first thread waits for the last one.
-  if (threadIdx.x == 0) {
-    while (flag[blockIdx.x] == 0) {
-    }
-    out[blockIdx.x] = flag[blockIdx.x];
-  } else if (threadIdx.x == blockDim.x - 1) {
-    flag[blockIdx.x] = 42 + blockIdx.x;
-  }
-}
-
 extern "C" __global__ void chained_scan(const int* x, int* out, volatile int* sums, volatile int* ready) {
   // Each block waits for the one before it.
   __shared__ int before;

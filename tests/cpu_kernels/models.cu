@@ -29,17 +29,6 @@ extern "C" __global__ void softmax(const float* x, float* out, int columns) {
   for (int i = threadIdx.x; i < columns; i += blockDim.x) out[blockIdx.x * columns + i] = __expf(row[i] - highest) / sum;
 }
 
-extern "C" __global__ void layer_norm(const float* x, const float* weight, float* out, int columns) {
-  __shared__ float scratch[32];
-  const float* row = x + blockIdx.x * columns;
-  float sum = 0, squares = 0;
-  for (int i = threadIdx.x; i < columns; i += blockDim.x) sum += row[i];
-  float mean = block_total(sum, scratch) / columns;
-  for (int i = threadIdx.x; i < columns; i += blockDim.x) squares += (row[i] - mean) * (row[i] - mean);
-  float scale = rsqrtf(block_total(squares, scratch) / columns + 1e-5f);
-  for (int i = threadIdx.x; i < columns; i += blockDim.x) out[blockIdx.x * columns + i] = (row[i] - mean) * scale * weight[i];
-}
-
 extern "C" __global__ void matmul(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float left[16][16], right[16][16];
   int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;

@@ -43,32 +43,3 @@ extern "C" __global__ void reductions(const int* x, unsigned* out) {
   out[5 * n + t] = __reduce_xor_sync(0xffffffffu, (unsigned)x[t]);
   out[6 * n + t] = __reduce_max_sync(0xffffffffu, (unsigned)v);
 }
-
-#include <cooperative_groups.h>
-#include <cooperative_groups/reduce.h>
-#include <cooperative_groups/scan.h>
-namespace cg = cooperative_groups;
-
-extern "C" __global__ void groups(const int* x, int* out) {
-  cg::thread_block block = cg::this_thread_block();
-  auto warp = cg::tiled_partition<32>(block);
-  auto eight = cg::tiled_partition<8>(warp);
-  int t = block.thread_rank(), n = block.size(), v = x[t];
-  out[t] = eight.thread_rank() + 100 * eight.meta_group_rank() + 1000 * warp.meta_group_rank() + 10000 * eight.size();
-  out[n + t] = eight.shfl_down(v, 1);
-  out[2 * n + t] = eight.shfl_xor(v, 3) + warp.shfl(v, 30);
-  out[3 * n + t] = eight.ballot(v & 1) + 1000 * eight.any(v > 90) + 2000 * eight.all(v < 90);
-  out[4 * n + t] = cg::reduce(eight, v, cg::plus<int>()) + 10000 * cg::reduce(warp, v, cg::greater<int>());
-  out[5 * n + t] = cg::inclusive_scan(warp, v) + 10000 * cg::exclusive_scan(eight, v);
-  out[6 * n + t] = -1;
-  if (v & 1) {
-    cg::coalesced_group odd = cg::coalesced_threads();
-    out[6 * n + t] = odd.thread_rank() + 100 * odd.size() + 10000 * odd.shfl(t, 0);
-  }
-  cg::thread_group four = cg::tiled_partition(block, 4);
-  out[7 * n + t] = four.thread_rank() + 10 * four.size();
-  auto label = cg::labeled_partition(warp, v % 3);
-  out[8 * n + t] = label.thread_rank() + 100 * label.size();
-  block.sync();
-  if (t == 0) out[9 * n] = cg::this_grid().size() + cg::this_grid().thread_rank();
-}

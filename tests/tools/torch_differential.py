@@ -5,7 +5,6 @@ torch's modes. Values, dtypes, strides, changed arguments and errors must be equ
 Torch's build takes a minute or two, once.
 """
 
-import contextlib
 import functools
 import os
 import sys
@@ -89,24 +88,9 @@ torch::full({2}, n, torch::kByte) | torch::full({}, n, torch::kHalf) | x.new_ful
 torch::zeros({2, 0, 3}, x.options()) | torch::zeros({-1}, x.options()) | torch::empty({2}, x.options().requires_grad(true)).zero_()
 torch::zeros({1, 2, 3, 4}, x.options().memory_format(torch::MemoryFormat::ChannelsLast)) | torch::full({-2}, n, x.options())
 """
-NUMBERS = (
-    *(
-        "0.1",
-        "1.5",
-        "-0.0",
-        "-2.5",
-        "1e300",
-        "3.5e38",
-        "1e-50",
-        "16777217.0",
-        "INFINITY",
-        "NAN",
-        "at::Half(0.1f)",
-        "0.1f",
-    ),
-    *("0", "3", "-1", "300", "16777217", "int64_t(9007199254740993)", "-int64_t(9007199254740993)", "int64_t(1) << 62"),
-    "true",
-)
+FLOATS = "0.1 1.5 -0.0 -2.5 1e300 3.5e38 1e-50 16777217.0 INFINITY NAN at::Half(0.1f) 0.1f"
+INTEGERS = "0 3 -1 300 16777217 int64_t(9007199254740993) -int64_t(9007199254740993) (int64_t(1)<<62) true"
+NUMBERS = (*FLOATS.split(), *INTEGERS.split())
 TAKE_NUMBER = "const auto n = number(i); "
 PRELUDE = (
     "#include <torch/extension.h>\n#include <cmath>\nusing namespace torch::indexing;\nstatic torch::Tensor kept;\n"
@@ -157,17 +141,9 @@ def unary_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
 def binary_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
     """Yield pairs of tensors of several dtypes and shapes; `same` is one tensor as both."""
     x, y = torch.tensor([[1.0, -2.0], [3.0, 4.0]]), torch.tensor([[2.0, 1.0], [-1.0, 0.5]])
-    for left, right in (
-        ("float32", "float32"),
-        ("int64", "float32"),
-        ("float16", "float64"),
-        ("int32", "int64"),
-        ("bool", "uint8"),
-    ):
-        yield (
-            f"{left}, {right}",
-            lambda a=left, b=right: (x.to(getattr(torch, a), copy=True), y.to(getattr(torch, b), copy=True)),
-        )
+    for pair in ("float32, float32", "int64, float32", "float16, float64", "int32, int64", "bool, uint8"):
+        left, right = (getattr(torch, name) for name in pair.split(", "))
+        yield pair, lambda a=left, b=right: (x.to(a, copy=True), y.to(b, copy=True))
     yield "row", lambda: (x.clone(), y[0].clone())
     yield "0-dim", lambda: (x.long(), torch.tensor(1.5, dtype=torch.float64))
     yield "mismatch", lambda: (x.clone(), torch.ones(3))
@@ -191,15 +167,6 @@ def numbered_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
         yield f"{name} 0-dim", lambda x=finite, dtype=dtype: (x[2].to(dtype, copy=True),)
         yield f"{name} empty", lambda dtype=dtype: (torch.empty(0, 3, dtype=dtype),)
     yield "strided", lambda: (base.repeat(2, 1).t()[::2],)
-
-
-@contextlib.contextmanager
-def default_dtype() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 class Subclass(T):
@@ -229,6 +196,14 @@ class Refusing(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise ValueError(f"C++ called {function}")
+
+
+def _with_default_dtype(function: Callable[..., T], arguments: tuple[T, ...]) -> Any:
+    torch.set_default_dtype(torch.float64)
+    try:
+        return function(*arguments)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def _inside(mode: Callable[[], Any]) -> Callable[[Callable[..., T], tuple[T, ...]], Any]:
@@ -265,7 +240,7 @@ MODES: dict[str, Callable[[Callable[..., T], tuple[T, ...]], Any]] = {
     "dispatch mode": _inside(Tenfold),
     "function mode": _inside(Refusing),
     "tangent": _tangent,
-    "default dtype": lambda f, a: default_dtype()(f)(*a),
+    "default dtype": _with_default_dtype,
     "subclass": lambda f, a: f(*(x.as_subclass(Subclass) for x in a)),
     "conjugate": lambda f, a: f(
         *(torch.complex(x, x).conj() if x.is_floating_point() and x.dtype != torch.half else x for x in a)
@@ -313,14 +288,7 @@ def described(x: Any) -> tuple[Any, ...]:
     if not isinstance(x, T):
         return (repr(x),)
     with torch._C.DisableTorchFunction():
-        facts = (
-            type(x).__name__,
-            x.dtype,
-            x.device.type,
-            x.layout,
-            x.requires_grad,
-            x.is_inference(),
-        )
+        facts = (type(x).__name__, x.dtype, x.device.type, x.layout, x.requires_grad, x.is_inference())
         if x.layout != torch.strided or x.is_nested:
             return (*facts, [*map(described, x.unbind())] if x.is_nested else repr(x))
         facts += (tuple(x.shape), x.stride())

@@ -15,7 +15,6 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,8 @@ RELEASES = {"oldest": "3.6.0", "middle": "3.7.0", "newest": "3.9.0"}
 NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What a release's cubins are like."""
-
-    flags: int  # of a descriptor in plain parameters
-
-
-FACTS = {"3.6": Facts(flags=1), "3.7": Facts(flags=2), "3.8": Facts(flags=2), "3.9": Facts(flags=2)}
+# By release, the flags of a descriptor in plain parameters.
+FACTS = {"3.6": 1, "3.7": 2, "3.8": 2, "3.9": 2}
 
 
 # ---- the environments ------------------------------------------------------------------------------------------
@@ -78,11 +71,11 @@ def check_here() -> None:
     """Check the Triton of this interpreter."""
     import triton
 
-    facts = FACTS.get(".".join(triton.__version__.split(".")[:2]))
-    if facts is None:
+    flags = FACTS.get(".".join(triton.__version__.split(".")[:2]))
+    if flags is None:
         sys.exit(f"Triton {triton.__version__} is not in the table: look what it changed, and write that down")
     for check in CHECKS:
-        check(facts)
+        check(flags)
 
 
 def extract(kernel: Any, *args: Any, **options: Any) -> Any:
@@ -99,7 +92,7 @@ def extract(kernel: Any, *args: Any, **options: Any) -> Any:
     return facts
 
 
-def of_a_signature(expected: Facts) -> None:
+def of_a_signature(flags: int) -> None:
     """Types, hints, constexprs; what is 1 or None is no parameter of the machine code."""
     import triton_kernels as kernels
     from triton_support import ADD, assumptions
@@ -114,7 +107,7 @@ def of_a_signature(expected: Facts) -> None:
     assert [a.name for a in facts.arguments] == list(signature)
 
 
-def of_examples(expected: Facts) -> None:
+def of_examples(flags: int) -> None:
     """The same rules as at a launch of Triton's."""
     import triton_kernels as kernels
     from triton_support import Tensor, assumptions
@@ -130,7 +123,7 @@ def of_examples(expected: Facts) -> None:
     assert assumptions(facts) == [("x_ptr", "multiple_of", 16)]
 
 
-def of_scalars_and_names(_: Facts) -> None:
+def of_scalars_and_names(_: int) -> None:
     """Every scalar has its own width, and the symbol is the one that Triton chose."""
     import triton_kernels as kernels
 
@@ -142,7 +135,7 @@ def of_scalars_and_names(_: Facts) -> None:
     assert facts.kernel.symbol.startswith("renamed"), facts.kernel.symbol
 
 
-def of_dots_and_clusters(_: Facts) -> None:
+def of_dots_and_clusters(_: int) -> None:
     """Tensor cores with dynamic shared memory, on two architectures; several blocks a program."""
     from triton_libraries import LIBRARIES
 
@@ -156,7 +149,7 @@ def of_dots_and_clusters(_: Facts) -> None:
     assert facts.cluster[0] * facts.cluster[1] * facts.cluster[2] == 2
 
 
-def of_tuples(expected: Facts) -> None:
+def of_tuples(flags: int) -> None:
     """Tuples come flat."""
     import triton_kernels as kernels
 
@@ -165,7 +158,7 @@ def of_tuples(expected: Facts) -> None:
     assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
 
 
-def of_descriptors(expected: Facts) -> None:
+def of_descriptors(flags: int) -> None:
     """Descriptors made on the host, as CUtensorMap and as plain parameters; on the device, with scratch memory."""
     import triton_kernels as kernels
     from triton_support import DESCRIPTORS, PERSISTENT
@@ -174,7 +167,7 @@ def of_descriptors(expected: Facts) -> None:
     assert [p.size for p in facts.kernel.parameters[:5]] == [128, 4, 4, 8, 8]
     assert [(d.elem_size, d.swizzle, d.is_expanded) for d in facts.descriptors] == [(2, 3, False)] * 3
     facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, arch="sm_80", **PERSISTENT)
-    assert [(d.is_expanded, d.flags) for d in facts.descriptors] == [(True, expected.flags)] * 3
+    assert [(d.is_expanded, d.flags) for d in facts.descriptors] == [(True, flags)] * 3
     blocks = {name: PERSISTENT[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")}
     facts = extract(kernels.specialised_matmul, signature=DESCRIPTORS, arch="sm_100", num_warps=4, **blocks)
     assert facts.num_warps == 8  # four more that load
@@ -183,7 +176,7 @@ def of_descriptors(expected: Facts) -> None:
     assert facts.global_scratch.size > 0
 
 
-CHECKS: tuple[Callable[[Facts], None], ...] = (
+CHECKS: tuple[Callable[[int], None], ...] = (
     of_a_signature,
     of_examples,
     of_scalars_and_names,
