@@ -52,11 +52,9 @@ def cache_group() -> None:
 
 
 @cache_group.command("path")
-@json_option
-def path_command(*, as_json: bool) -> None:
+def path_command() -> None:
     """Print the directory of the cache."""
-    path = str(find_cache_dir(read_settings()))
-    print_json({"dir": path}) if as_json else print_lines([path])
+    print_lines([str(find_cache_dir(read_settings()))])
 
 
 @cache_group.command("list")
@@ -85,29 +83,26 @@ def list_command(*, as_json: bool) -> None:
 @click.option(
     "--max-age", metavar="AGE", callback=_read_age, help="Remove entries not used for this long, such as 30d."
 )
-@json_option
-def prune_command(max_size: int | None, max_age: float | None, *, as_json: bool) -> None:
+def prune_command(max_size: int | None, max_age: float | None) -> None:
     """Remove the entries that were used least recently."""
     from jitload.cache.prune import prune
 
     if max_size is None and max_age is None:
         raise click.UsageError("pass --max-size 2GB, --max-age 30d, or both; to remove all: jitload cache clear")
-    _report(prune(open_cache(read_settings()), max_size=max_size, max_age_s=max_age), as_json=as_json)
+    _report(prune(open_cache(read_settings()), max_size=max_size, max_age_s=max_age))
 
 
 @cache_group.command("clear")
-@json_option
-def clear_command(*, as_json: bool) -> None:
+def clear_command() -> None:
     """Remove all entries."""
     from jitload.cache.prune import clear
 
-    _report(clear(open_cache(read_settings())), as_json=as_json)
+    _report(clear(open_cache(read_settings())))
 
 
 @cache_group.command("pack")
 @click.argument("archive", type=click.Path(path_type=Path))
-@json_option
-def pack_command(archive: Path, *, as_json: bool) -> None:
+def pack_command(archive: Path) -> None:
     """Write all entries to an archive.
 
     ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures.
@@ -115,10 +110,7 @@ def pack_command(archive: Path, *, as_json: bool) -> None:
     from jitload.cache.archive import pack
 
     count = pack(find_cache_dir(read_settings()), archive.absolute())
-    if as_json:
-        print_json({"packed": count, "archive": str(archive)})
-    else:
-        print_lines([f"packed {format_entries(count)} into {archive}"])
+    print_lines([f"packed {format_entries(count)} into {archive}"])
 
 
 @cache_group.command("unpack")
@@ -131,8 +123,7 @@ def pack_command(archive: Path, *, as_json: bool) -> None:
     show_default=True,
     help="Do not unpack more than this.",
 )
-@json_option
-def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
+def unpack_command(archive: Path, max_size: int) -> None:
     """Add the entries of an archive to the cache.
 
     Programs that use the cache run the code of its entries. Unpack only archives from a source that you trust.
@@ -140,10 +131,7 @@ def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
     from jitload.cache.archive import unpack
 
     result = unpack(open_cache(read_settings()), archive.absolute(), max_size=max_size)
-    if as_json:
-        print_json({"added": result.added, "present": result.present})
-    else:
-        print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
+    print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
 
 
 def _row(entry: StoredEntry) -> dict[str, Any]:
@@ -164,9 +152,6 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
     }
 
 
-def _report(result: PruneResult, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"removed": len(result.removed), "freed": result.freed, "left": result.left})
-        return
+def _report(result: PruneResult) -> None:
     freed, left = format_size(result.freed), format_size(result.left)
     print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left"])
