@@ -36,7 +36,7 @@ _modules_lock = threading.Lock()
 def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
-    """Return the module for a request. If `build_directory` is given, load the module from a copy there.
+    """Return the module for a request. If `build_directory` is given, copy its library there.
 
     If `keep_module_alive` is set and `build_directory` is None, identical calls share one module, as long as the files
     that its build has read are unchanged.
@@ -70,7 +70,7 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
 
 
 def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_module_alive: bool) -> Module:
-    """Load the library or the record of an entry. If `directory` is given, load a copy of the library there."""
+    """Load the library or the record of an entry. If `directory` is given, copy the library there."""
     try:
         from jitload.loader.module import load_library, load_record
     except RuntimeError as error:
@@ -83,12 +83,11 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
 
     if entry.is_record:
         return load_record(entry.product, entry.images, request.settings)
-    path = entry.product
     if directory is not None:
-        from jitload.building.outputs import install_library
+        from jitload.building.outputs import copy_file
 
-        path, _ = install_library(entry, request, directory)
-    return load_library(path, keep_module_alive=keep_module_alive, origin=entry.product)
+        copy_file(entry.product, directory / f"{request.slug}.so")
+    return load_library(entry.product, keep_module_alive=keep_module_alive)
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
@@ -114,15 +113,11 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         request = request._replace(host=request.host._replace(is_object=True))
     with shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
-    if target is None:
-        if directory is None:
-            return str(sync_file(entry.product))  # what loads the path later may not check it
-        from jitload.building.outputs import install_library
-
-        return str(install_library(entry, request, directory)[1])
+    if target is None and directory is None:
+        return str(sync_file(entry.product))  # what loads the path later may not check it
     from jitload.building.outputs import copy_file
 
-    return str(copy_file(entry.product, target))
+    return str(copy_file(entry.product, target or Path(directory or "", f"{request.slug}.so")))
 
 
 # ---- find ------------------------------------------------------------------------------------------------------

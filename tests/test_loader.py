@@ -126,7 +126,7 @@ def test_a_library_cut_short_is_refused_before_it_is_mapped(tmp_path):
     path = tmp_path / "lib.so"
     for size in (64, 1000, 4096, 8192, len(whole) * 3 // 4, len(whole) - 1):
         path.write_bytes(whole[: min(size, len(whole) - 1)])
-        with pytest.raises(LoadError, match=rf"{path} (is truncated: it has \d+ of \d+ bytes\.|cannot be loaded: )"):
+        with pytest.raises(LoadError, match=rf"{path} (is damaged: .* Build or copy it again|cannot be loaded: )"):
             jitload.load_module(path)
     path.write_bytes(whole)
     assert list(jitload.load_module(str(path))) == ["add"]

@@ -9,7 +9,6 @@ import operator
 import os
 import re
 import shutil
-import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -177,13 +176,11 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         )
 
 
-def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
+def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
     """Load a library and return it as a module.
 
     If the file at `path` has changed since this process loaded it, load a copy with another name. The dynamic loader
     identifies libraries by name, so it would return the old library.
-
-    `origin` is the path of the library in its cache entry, if `path` may be a copy.
     """
     library_path = Path(path).absolute()
     try:
@@ -193,7 +190,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
-    module.__dict__["_jitload_origin"] = origin or library_path
+    module.__dict__["_jitload_origin"] = library_path
     if not module._jitload_facts()["name"] or module._jitload_facts().get("has_cpp"):
         list_exports(module, library_path)
     _preload(module)
@@ -280,18 +277,14 @@ def check_is_library(path: Path) -> None:
     """
     if path.suffix not in (".so", ".dylib", ".dll") or not path.is_file():
         raise _no_library(path)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(64)
-        if len(head) < 64 or not head.startswith(b"\x7fELF\2\1"):
-            return  # the dynamic loader reports that the file is not a 64-bit ELF file
-        segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
-        ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
-        if max(ends) <= size and counts[0] == 56:
-            file.seek(segments)
-            ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
-    if max(ends) > size:
-        raise LoadError(f"the library {path} is truncated: it has {size} of {max(ends)} bytes. Build or copy it again.")
+    data = path.read_bytes()
+    if data.startswith(b"\x7fELF\2\1"):  # the dynamic loader reports that a file is not a 64-bit ELF file
+        from jitload.elf.file import ElfError, ElfFile
+
+        try:
+            ElfFile(data)
+        except ElfError as error:
+            raise LoadError(f"the library {path} is damaged: {error}. Build or copy it again.") from error
 
 
 def _no_library(path: Path) -> LoadError:
