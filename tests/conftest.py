@@ -103,7 +103,7 @@ def used_cache(run_dir: Path) -> Path:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
                 runtime.find_objects(NAMES, read_settings())
-            for leftover in (entry, *(made / name for name in (".grown", ".locks", ".work"))):
+            for leftover in (entry, *(made / name for name in (".locks", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
                 else:

@@ -90,7 +90,7 @@ def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):
         build(kernel("broken"))
     assert run(capsys, "clear")[1].startswith("removed 2 entries")
     left = {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()}
-    assert {name.partition("/")[0] for name in left} <= {".tools", ".locks", ".grown"}
+    assert {name.partition("/")[0] for name in left} <= {".tools", ".locks"}
     assert build(ADD) == path
 
 

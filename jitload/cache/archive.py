@@ -22,16 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from jitload.cache.entry import (
-    BLOCK_BYTES,
-    GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
     WORK_DIR,
-    append_bytes,
     newest_first,
     read_manifest,
 )
-from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
+from jitload.cache.listing import check_entry, check_leaf, list_entries
 from jitload.cache.store import rename_to_leaf, temporary_dir
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
@@ -174,10 +171,7 @@ def _unpack(
                 check_leaf(leaf)
         except Exception as error:  # each decompressor has errors of its own
             raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
-        size = sum(map(directory_size, leaves))
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
-        with suppress(OSError):
-            append_bytes(cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
     return UnpackResult(added=added, present=len(leaves) - added)
 
 

@@ -10,8 +10,7 @@ The files that a build reads are recorded with their digests in the manifest and
 that read different files become different leaves. A published leaf is never changed.
 
 A hit writes nothing. When a process ends, it sets the modification times of the manifests of the entries that it has
-used. The file `<cache>/.grown` grows by one byte for each block of 4096 bytes that is published. Its size shows whether
-the cache has become too large, without a walk through the cache.
+used.
 """
 
 from __future__ import annotations
@@ -35,13 +34,10 @@ from jitload.cache.dependencies import Dependency, from_manifest, refresh
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.private_files import make_private_dir
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
-BLOCK_BYTES = 4096
-GROWTH_FILE = ".grown"
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _LARGEST_MANIFEST = 64 << 20
@@ -304,21 +300,6 @@ def write_uses() -> None:
 
 
 os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent process records its uses itself
-
-
-def append_bytes(path: Path, count: int) -> None:
-    """Append `count` bytes to a file, and create the file if it does not exist.
-
-    If several processes append at once, no byte is lost.
-    """
-    make_private_dir(path.parent)
-    descriptor = os.open(
-        path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
-    )
-    try:
-        os.write(descriptor, b"." * count)
-    finally:
-        os.close(descriptor)
 
 
 # ---- the cache directory ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, WORK_DIR, write_uses
+from jitload.cache.entry import FAILED_MARKER, WORK_DIR, write_uses
 from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local
 from jitload.cache.store import temporary_dir
@@ -52,7 +52,6 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
             if (is_old or (max_size is not None and left > max_size)) and _remove(entry, trash):
                 removed.append(entry)
                 left -= entry.size
-        _write_growth(cache_dir, left)
         freed += sum(entry.size for entry in removed)
         return PruneResult(removed=tuple(removed), freed=freed, left=left)
 
@@ -65,22 +64,14 @@ def clear(cache_dir: Path) -> PruneResult:
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
-    """Prune a cache to four fifths of `limit` bytes, but only on a local file system. Ignore failures."""
+    """Prune a cache that has more than `limit` bytes to four fifths of them. Ignore failures.
+
+    Do so only on a local file system. On others, a process on another machine may have an entry mapped, and would lose
+    it.
+    """
     with suppress(OSError, CacheError):
-        if not is_local(cache_dir):
-            return  # a process on another machine may have an entry mapped and would lose it
-        result = prune(cache_dir, max_size=limit * 8 // 10)
-        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so that the next build does not prune again
-
-
-def _write_growth(cache_dir: Path, size: int) -> None:
-    with suppress(OSError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(cache_dir / GROWTH_FILE, flags, 0o600)
-        try:
-            os.ftruncate(descriptor, size // BLOCK_BYTES)
-        finally:
-            os.close(descriptor)
+        if is_local(cache_dir) and sum(entry.size for entry in list_entries(cache_dir)) > limit:
+            prune(cache_dir, max_size=limit * 8 // 10)
 
 
 # ---- removing --------------------------------------------------------------------------------------------------

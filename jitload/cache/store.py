@@ -30,15 +30,12 @@ from jitload.cache.dependencies import (
     to_manifest,
 )
 from jitload.cache.entry import (
-    BLOCK_BYTES,
     EXHAUSTED,
     FAILED_MARKER,
-    GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
     WORK_DIR,
     Entry,
-    append_bytes,
     find_entry,
     key_dir_of,
     remember_rebuild,
@@ -51,6 +48,7 @@ from jitload.toolchain.private_files import make_private_dir
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
+_BUILDS_PER_CHECK = 16  # on average; a check of the size walks through the cache
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # the text of these errors in a compiler's output
 _HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # matches the end of a work directory's name
@@ -85,7 +83,7 @@ class Work:
         paths = (path for path in dependencies if isinstance(path, Path))
         recorded = tuple(row for row in dependencies if isinstance(row, Dependency))
         recorded += record_dependencies(paths, self._start)
-        size = _write_manifest(self, product, recorded, images)
+        _write_manifest(self, product, recorded, images)
         digests = repr([(dependency.path, dependency.digest) for dependency in recorded])
         suffix = hashlib.sha256(digests.encode()).hexdigest()[:16]
         try:
@@ -101,8 +99,6 @@ class Work:
         )
         if self.settings.mode == "rebuild":
             remember_rebuild(self.cache_dir, self.key)
-        with suppress(OSError):
-            append_bytes(self.cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
         return self.entry
 
 
@@ -296,8 +292,8 @@ def _keep_failure(work_dir: Path) -> None:
 # ---- what is published -----------------------------------------------------------------------------------------
 
 
-def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> int:
-    """Write the manifest. Return the size in bytes of all other files."""
+def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> None:
+    """Write the manifest."""
     key = work.key
     files = {}
     for path in sorted(work.dir.iterdir()):
@@ -321,7 +317,6 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    return sum(size for size, _ in files.values())
 
 
 # ---- after a build ---------------------------------------------------------------------------------------------
@@ -333,10 +328,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
     This is done only after builds, because a cache hit writes nothing.
     """
     sweep_work_dirs(cache_dir)
-    size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
-    with suppress(OSError):
-        size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
-    if settings.cache_limit and size > settings.cache_limit:
+    if settings.cache_limit and os.urandom(1)[0] % _BUILDS_PER_CHECK == 0:
         from jitload.cache.prune import prune_to_limit
 
         prune_to_limit(cache_dir, settings.cache_limit)
