@@ -77,7 +77,7 @@ def test_damage_is_set_aside_and_built_again(cache, damage, caplog):
 
 def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache):
     text = kernel("f")
-    code = f"import builds; print(builds.build({text!r})); builds.build({kernel('g')!r}, 'other')"
+    code = f"import builds, jitload; print(builds.build({text!r})); jitload.build_inline('other', cpp_sources='int i;')"
     path = Path(run_python(code).stdout.split()[0])
     shutil.rmtree(next(cache.glob("other-*")))
     notes = [path for path in cache.rglob("*") if path.is_file() and path.relative_to(cache).parts[0].startswith(".")]

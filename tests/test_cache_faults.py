@@ -236,4 +236,4 @@ def test_directories_are_private_whatever_the_umask(cache, umask):
         if path.is_dir()
     }
     assert set(modes.values()) == {0o700}, modes
-    assert ".tools" in modes
+    assert ".locks" in modes

@@ -68,7 +68,7 @@ def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "none"))
     assert "    There is no entry of that name." in refusal(ADD)
-    assert os.listdir(tmp_path / "none") == [".tools"]  # what the compiler said of itself
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_process_that_may_only_load_leaves_no_note(cache):
