@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
     from jitload.measuring.tuning import Tuning as Tuning
+    from jitload.operators.jax_call import jax_call as jax_call
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
     from jitload.request.tma import Tma as Tma
@@ -49,6 +50,7 @@ _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi,
     "compare": "jitload.measuring.comparison",
     "extract_triton": "jitload.triton_api",
     "global_tensor": "jitload.loader.module",
+    "jax_call": "jitload.operators.jax_call",
     "load_ipython_extension": "jitload.notebook",  # for `%load_ext jitload`
     "load_triton": "jitload.triton_api",
     "prebuild": "jitload.prebuilding.api",
@@ -69,5 +71,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    late = ("Judge", "Tma", "Tuning", "check", "compare", "errors", "nvrtc", "prebuild", "torch_op", "tune")
+    late = ("Judge", "Tma", "Tuning", "check", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
     return [*__all__, "__version__", *late]

@@ -31,7 +31,7 @@ def test_the_manual_builds_without_warnings(run_page):
     reference = "".join(path.read_text() for path in (built.directory / "html").glob("reference_*.html"))
     import jitload
 
-    for name in [*jitload.__all__, "compare", "prebuild", "torch_op"]:
+    for name in [*jitload.__all__, "compare", "jax_call", "prebuild", "torch_op"]:
         assert re.search(rf'id="jitload\.(errors\.)?{name}"', reference), name
     options = (built.directory / "html" / "reference_cli.html").read_text()
     assert "--ldflags" in options

@@ -71,9 +71,10 @@ def test_only_the_operands_that_are_needed_are_evaluated(mod):
         mod.copy(torch.ones(1), torch.ones(1), 32)
 
 
-def test_help_names_the_terms_over_what_the_caller_passes(mod):
+def test_help_and_stub_name_the_terms_over_what_the_caller_passes(mod, tmp_path):
     expected = "Requires y.numel() >= x.numel(), x.shape == y.shape, 0 < k, k <= 64, k % 16 == 0"
     assert expected in mod.copy.__doc__
+    assert expected in mod.write_stub(tmp_path / "requires.pyi").read_text()
 
 
 @pytest.mark.parametrize("name", ["copy", "several"])

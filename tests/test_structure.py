@@ -31,7 +31,7 @@ def test_dir_shows_the_public_names():
     assert sorted(jitload.__all__) == jitload.__all__
     assert len(jitload.__all__) <= 13
     on_demand = (
-        "Judge", "Tma", "Tuning", "__version__", "check", "compare", "errors", "nvrtc", "prebuild",
+        "Judge", "Tma", "Tuning", "__version__", "check", "compare", "errors", "jax_call", "nvrtc", "prebuild",
         "torch_op", "tune",
     )  # fmt: skip
     assert dir(jitload) == sorted([*jitload.__all__, *on_demand])

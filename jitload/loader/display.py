@@ -12,7 +12,7 @@ _COLUMNS = (*RESOURCE_TITLES[:-1], "dynamic shared memory", RESOURCE_TITLES[-1])
 
 
 class ShownModule(Protocol):
-    """The part of a `Module` that is shown here."""
+    """The part of a `Module` that is shown here and in stubs."""
 
     def _jitload_facts(self) -> dict[str, Any]: ...
     def __iter__(self) -> Iterator[str]: ...

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
 # The attributes that tab completion shows besides the functions.
-_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")
+_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind", "write_stub")
 _MISSING_CUDART = r"libcudart\.so\.(\d+): cannot open shared object file"
 _NO_FUNCTIONS = (
     "none. Functions of C++ are exported if functions=['name'] names them where the library is built, or by "
@@ -100,6 +100,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def implements_function(self, name: str, query_imports: bool = False) -> bool:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return whether the module has a function of this name."""
         return name in self._jitload_facts()["functions"] or bool(super().implements_function(name, query_imports))
+
+    def write_stub(self, path: str | os.PathLike[str]) -> Path:
+        """Write a type stub of the functions, so that editors complete and check calls. Return the path of the stub.
+
+        Example:
+            `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
+        """
+        from jitload.loader.stub import write_stub
+
+        return write_stub(self, path)
 
     def _jitload_facts(self) -> dict[str, Any]:
         """Return the library's `name`, `archs`, `functions` and `variables`.

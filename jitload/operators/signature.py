@@ -1,4 +1,4 @@
-"""Describe the arguments of a typed function for torch, from the types of its parameters."""
+"""Describe the arguments of a typed function for torch and JAX, from the types of its parameters."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def _with_default(function: str, argument: Argument, value: Any) -> Argument:
 
 
 def check_has_launch(function: Any) -> None:
-    """Raise LaunchSpecError for a kernel without a grid or block. Calls from torch cannot pass these."""
+    """Raise LaunchSpecError for a kernel without a grid or block. Calls from torch and JAX cannot pass these."""
     facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
     is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
     if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:
         key = "grid" if "triton" in facts else "grid, block"
         raise LaunchSpecError(
-            f"it has no {' and '.join(missing)}, and calls from torch cannot pass any",
+            f"it has no {' and '.join(missing)}, and calls from torch and JAX cannot pass any",
             kernel=facts["name"],
             hint=f"Declare what is missing in its Launch, or pass the function with it: mod.{facts['name']}[{key}]",
         )
