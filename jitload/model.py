@@ -186,6 +186,8 @@ class Specialization(NamedTuple):
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
+        tuples: For each parameter that is a tuple, its name and the names of its items. Items that were compiled in
+            are also in `constexprs`.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
         cluster: Blocks per cluster in x, y and z.
@@ -203,6 +205,7 @@ class Specialization(NamedTuple):
     assumptions: tuple[Assumption, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
+    tuples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     warp_size: int = 32
     num_ctas: int = 1
     cluster: tuple[int, int, int] = (1, 1, 1)

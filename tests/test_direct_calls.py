@@ -21,6 +21,7 @@ from jitload.loader.direct_calls import (
     direct_arguments,
     direct_type,
     find_dispatch_keys,
+    flatten_tuples,
     torch_exchange,
 )
 from jitload.loader.function import TypedFunction
@@ -76,7 +77,7 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
     """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    functions = (describe, call_again, find_dispatch_keys)
+    functions = (describe, call_again, find_dispatch_keys, flatten_tuples)
     addresses = (id(Array), id(Array), *callbacks, *map(id, functions))
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))

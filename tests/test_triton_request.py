@@ -119,12 +119,20 @@ def test_tuples_scalars_and_a_name_of_its_own(stub_driver):
     x, out = aligned_array(), aligned_array()
     launch = launched(stub_driver, mod.of_a_tuple, x, out, 2.5, 100)
     assert launch.arguments == (pointer(x), pointer(out), struct.pack("<f", 2.5), *numbers(100), *HIDDEN)
+    for pair in ((x, out, 2.5), kernels.Pair(x, out, 2.5)):
+        assert launched(stub_driver, mod.of_a_tuple, pair, 100).arguments == launch.arguments
+        assert launched(stub_driver, mod.of_a_tuple[2], pair, 100).grid == (2, 1, 1)
     with pytest.raises(TypeError, match=r"of_a_tuple\(\) takes 4 arguments \(pair_0, pair_1, pair_2, n\), got 2"):
-        mod.of_a_tuple((x, out, 2.5), 100)
+        mod.of_a_tuple((x, out), 100)
+    with pytest.raises(TypeError, match="argument 'pair_2' must be a float, got str"):
+        mod.of_a_tuple((x, out, "2"), 100)
     sized = {"pair": ("*fp32:16", "*fp32:16", tl.constexpr(64)), "n": "i32"}
     mod = load(kernels.of_a_sized_tuple, signature=sized, grid="ceil_div(n, pair_2)")
-    launch = launched(stub_driver, mod.of_a_sized_tuple, x, out, 100)
+    launch = launched(stub_driver, mod.of_a_sized_tuple, (x, out, 64), 100)
     assert (launch.arguments, launch.grid[0]) == ((pointer(x), pointer(out), *numbers(100), *HIDDEN), 2)
+    with pytest.raises(ValueError, match=r"'pair_2' must be 64, with which the kernel was compiled, got 32"):
+        mod.of_a_sized_tuple((x, out, 32), 100)
+    assert launched(stub_driver, mod.of_a_sized_tuple, x, out, 100).arguments == launch.arguments
     mod = load(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": "bf16"}, grid=1)
     launch = launched(stub_driver, mod.store_scalar, aligned_array(dtype="float64"), 1.5)
     assert launch.arguments[1] == struct.pack("<H", 0x3FC0)

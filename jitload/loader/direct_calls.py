@@ -12,6 +12,7 @@ import ctypes
 import functools
 import struct
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tvm_ffi
@@ -73,8 +74,9 @@ class CheckedFunction(TypedFunction):
                 method = "resolve_conj" if arg.is_conj() else "resolve_neg"
                 problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
                 raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
+        flat = flatten_tuples(self, args) if any(isinstance(arg, tuple) for arg in args) else None
         try:
-            return tvm_ffi.Function.__call__(self, *args, **kwargs)
+            return tvm_ffi.Function.__call__(self, *(flat or args), **kwargs)
         except (TypeError, ValueError, RuntimeError) as error:
             raise at_caller(error) from error.__cause__
 
@@ -122,6 +124,7 @@ def direct_arguments() -> tuple[Any, ...]:
         id(describe_tensor),
         id(call_again),
         id(find_dispatch_keys),
+        id(flatten_tuples),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
 
@@ -169,6 +172,50 @@ def describe_tensor(tensor: Any) -> str | None:
     }
     default = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
     return next((kind for kind, applies in kinds.items() if applies), default)
+
+
+def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the arguments of a Triton kernel with each tuple replaced by its items.
+
+    Leave out items that were compiled into the kernel. Raise ValueError if the value of such an item differs from the
+    compiled value.
+
+    Return None if the arguments do not match the kernel's parameters: the launch then raises an error that says what
+    the kernel expects.
+    """
+    triton = function._jitload_facts.get("triton", {})
+    tuples: dict[str, list[str]] = triton.get("tuples", {})
+    owners = {item: name for name, items in tuples.items() for item in items}
+    names = dict.fromkeys(owners.get(a["name"], a["name"]) for a in function._jitload_facts["arguments"])
+    if len(args) != len(names):
+        return None
+    flat: list[Any] = []
+    for name, arg in zip(names, args, strict=True):
+        if name not in tuples or not isinstance(arg, tuple):
+            flat.append(arg)
+            continue
+        items = list(_items(arg))
+        if len(items) != len(tuples[name]):
+            return None
+        for item, value in zip(tuples[name], items, strict=True):
+            if item not in triton["constexprs"]:
+                flat.append(value)
+            elif triton["constexprs"][item] != getattr(value, "value", value):
+                compiled = triton["constexprs"][item]
+                raise ValueError(
+                    f"{function.__name__}(): argument {item!r} must be {compiled!r}, with which the kernel was "
+                    f"compiled, got {value!r}"
+                )
+    return None if any(isinstance(value, tuple) for value in flat) else tuple(flat)
+
+
+def _items(value: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the items of a tuple, flattening nested tuples."""
+    for item in value:
+        if isinstance(item, tuple):
+            yield from _items(item)
+        else:
+            yield item
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:

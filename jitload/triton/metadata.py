@@ -72,6 +72,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         assumptions=tuple(interface.assumptions),
         descriptors=tuple(interface.descriptors),
         constexprs=tuple(interface.constexprs),
+        tuples=tuple(interface.tuples),
         **_launch_attributes(metadata, triton),
     )
     ptx = compiled.asm.get("ptx", "")
@@ -175,13 +176,17 @@ class _Interface:
         self.assumptions: list[Assumption] = []
         self.descriptors: list[Descriptor] = []
         self.constexprs: list[tuple[str, int | float | bool | str | None]] = []
+        self.tuples: list[tuple[str, tuple[str, ...]]] = []
         # By path: a parameter's index, then indexes in tuples.
         constants: dict[Path, Any] = {tuple(path): value for path, value in source.constants.items()}
         attributes: dict[Path, Any] = {tuple(path): pairs for path, pairs in source.attrs.items()}
         for param in source.fn.params:
             is_constexpr = param.is_constexpr if constexprs is None else param.name in constexprs
             types = source.signature.get(param.name, "constexpr")
-            for name, path, text in _leaves(param.name, types, (param.num,)):
+            leaves = tuple(_leaves(param.name, types, (param.num,)))
+            if isinstance(types, tuple):
+                self.tuples.append((param.name, tuple(name for name, _, _ in leaves)))
+            for name, path, text in leaves:
                 if path in constants or text == "constexpr":
                     self._add_constant(name, constants.get(path), is_constexpr=is_constexpr and len(path) == 1)
                 else:

@@ -318,6 +318,7 @@ def _facts(codes: Sequence[_Code], names: Sequence[str], choice: Choice | None) 
         "num_ctas": specialization.num_ctas,
         "shared_bytes": specialization.shared_bytes,
         "constexprs": dict(specialization.constexprs),
+        "tuples": dict(specialization.tuples),
         "version": specialization.triton_version,
         "variants": list(dict.fromkeys(names)),
     }

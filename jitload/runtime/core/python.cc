@@ -38,6 +38,7 @@ static struct : jitload_python_api {
   const void* parameter_type;
   void* describe;   /* describe_tensor of direct_calls.py: describes a tensor that DLPack cannot export, else None */
   void* find_dispatch_keys;  /* the function of direct_calls.py: returns the bytes of a jitload_dispatch_keys */
+  void* flatten;    /* flatten_tuples of direct_calls.py: returns a Triton kernel's arguments with tuples' items, or None */
   jitload_dispatch_keys dispatch_keys;
   int has_dispatch_keys;
   void* retry_call; /* call_again of direct_calls.py: repeats a call with copies of arrays that tvm-ffi cannot read */
@@ -212,6 +213,21 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   return 0;
 }
 
+/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if the kernel does not take them. */
+static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void* const* args, ptrdiff_t count,
+                                  void** result) {
+  int has_tuple = 0;
+  for (ptrdiff_t i = 0; i < count; ++i) has_tuple |= python.is_instance(args[i], python.tuple_type) == 1;
+  if (kernel->triton == NULL || !has_tuple) return 0;
+  void* tuple = jitload_make_tuple(args, count);
+  void* items = tuple != NULL ? python.call_with(python.flatten, self, tuple, NULL) : NULL;
+  const int is_flat = items != python.none;
+  *result = items != NULL && is_flat ? python.call(self, items, NULL) : NULL;
+  python.decref(items);
+  python.decref(tuple);
+  return is_flat;
+}
+
 /* Whether a call is written as for CuPy's RawKernel: `f((4,), (256,), (x, y, n))`. */
 static int jitload_is_cupy_call(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
   if (count != 3 && count != 4) return 0;
@@ -224,6 +240,8 @@ static int jitload_is_cupy_call(const jitload_kernel* kernel, void* const* args,
 
 static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
                                                                void* const* args, ptrdiff_t count) {
+  void* result;
+  if (jitload_call_flattened(self, kernel, args, count, &result)) return result;
   if (jitload_is_cupy_call(kernel, args, count)) {
     const char* grid = kernel->triton != NULL ? "grid" : "grid, block";
     jitload_fail("TypeError", "%s() takes the launch in brackets: %s[%s](…)", kernel->name, kernel->name, grid);
@@ -268,12 +286,12 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
  * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct_calls.py's functions describe_tensor, call_again and
- * find_dispatch_keys). */
+ * and current_work_stream of torch's exchange table, and direct_calls.py's functions describe_tensor, call_again,
+ * find_dispatch_keys and flatten_tuples). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 9) return 0;
+  if (num_args != 10) return 0;
   const jitload_python_api* api = jitload_find_python();
   if (api == NULL) return 0;
   static_cast<jitload_python_api&>(python) = *api;
@@ -286,6 +304,7 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.describe = args[6].v_ptr;
   python.retry_call = args[7].v_ptr;
   python.find_dispatch_keys = args[8].v_ptr;
+  python.flatten = args[9].v_ptr;
   python.has_dispatch_keys = 0;
   result->v_int64 = 1;
   return 0;
