@@ -317,13 +317,14 @@ def compile_cubin(
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled by nvJitLink.
+    PTX and LTO-IR are compiled by nvJitLink. From a fatbin, the machine code for `arch` is returned.
+    If the fatbin has no such code, or if compiler options are given, the fatbin's PTX is compiled.
 
     Without CUDA source, the parameter types of `extern "C"` kernels are unknown. Functions for such kernels need a
     signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
-        source: CUDA C++ as one source or several; PTX as str or bytes; LTO-IR as bytes.
+        source: CUDA C++ as one source or several; PTX as str or bytes; LTO-IR or a fatbin as bytes.
         name: The name of the source in messages.
         arch: One architecture, such as `"native"` or `"sm_90a"`.
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.

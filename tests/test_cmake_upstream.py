@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from builds import ARCH
 from support.cmake import CMAKE, MACRO, USER, change, configure, make, write_project
-from support.fatbins import read_fatbin, symbols_in
+from support.fatbins import symbols_in
 from tvm_ffi import libinfo
 
 import jitload
 from jitload.building.files_read import read_depfile
 from jitload.cmake.generate_cubin import main
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.cubin import read_image
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
@@ -110,7 +111,7 @@ def test_upstreams_newer_functions(tmp_path, stub_driver):
     make(tmp_path / "b")
     fatbin = (tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes()
     assert symbols_in(fatbin) == [("sm_90a", ["k"]), ("sm_80", ["k"]), ("sm_86", ["k"])]
-    assert [arch for arch, _ in read_fatbin(fatbin) if arch.startswith("compute")] == ["compute_86", "compute_90"]
+    assert [entry.arch for entry in read_fatbin(fatbin) if entry.is_ptx] == ["compute_86", "compute_90"]
     assert read_image((tmp_path / "b" / "two_cubin" / "k.cubin").read_bytes()).arch == "sm_90"
     stub_driver.use_device(0)
     jitload.load_module(tmp_path / "b" / "lib.so").run()

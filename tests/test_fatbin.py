@@ -1,14 +1,18 @@
-"""Fatbins, and what else the tool for object files takes."""
+"""Fatbins: what is read of them, and that the tool for object files takes them, and what it takes besides."""
 
 import shutil
+import struct
 import subprocess
 
 import pytest
+from support.fatbins import fatbin_of, symbols_in
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
-from jitload.cuda.fatbin import check_is_whole, make_fatbin
+from jitload.cuda.fatbin import FatbinEntry, make_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import LoadError
+
+IMAGE = CUBIN.read_bytes()
 
 
 def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path):
@@ -25,12 +29,45 @@ def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path):
     assert embedded(link(tmp_path, source), "k")[1] == data + b"\0"
 
 
-@pytest.mark.parametrize("cut", [10, 20, 400, -1])
-def test_a_fatbin_that_is_cut_off_is_refused(cut):
-    whole = make_fatbin([("sm_90", CUBIN.read_bytes())])
-    check_is_whole(whole, "k")
-    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \("):
-        check_is_whole(whole[:cut], "k")
+@pytest.mark.parametrize("cut", [20, 40, 400, -1])
+def test_a_fatbin_that_is_cut_off_is_refused(cut, tmp_path):
+    whole = fatbin_of((2, 90, IMAGE))
+    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header states \d+ bytes"):
+        read_fatbin(whole[:cut], name="k")
+    with pytest.raises(LoadError, match="it has no image"):
+        read_fatbin(fatbin_of(), name="k")
+    shifted = whole[:24] + struct.pack("<Q", len(whole)) + whole[32:]
+    with pytest.raises(LoadError, match="the header of the image at byte"):
+        read_fatbin(shifted, name="k")
+
+
+def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes():
+    arch_specific, family = 1 << 20, 1 << 21
+    entries = read_fatbin(
+        fatbin_of(
+            (1, 80, b"80"), (1, 90, b"90a", arch_specific), (1, 100, b"100f", family), (1, 100, b"100a", arch_specific)
+        )
+    )
+    assert [entry.arch for entry in entries] == ["compute_80", "compute_90a", "compute_100f", "compute_100a"]
+    chosen = {arch: select_ptx(entries, arch).decode() for arch in ("sm_75", "sm_90", "sm_90a", "sm_100", "sm_100a")}
+    assert chosen == {"sm_75": "", "sm_90": "80", "sm_90a": "90a", "sm_100": "100f", "sm_100a": "100a"}
+    assert [select_ptx(entries, arch) for arch in ("sm_103a", "sm_120")] == [b"100f", b"80"]
+    cubins = [FatbinEntry(arch=arch, code=arch.encode()) for arch in ("sm_100a", "sm_100f", "sm_100")]
+    assert [select_cubin(cubins, arch) for arch in ("sm_100a", "sm_103")] == [b"sm_100a", b"sm_100f"]
+
+
+def test_nvccs_fatbins_are_read(tmp_path):
+    nvcc = shutil.which("nvcc")
+    if not nvcc:
+        pytest.skip("needs nvcc")
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
+    codes = ("90a,code=[sm_90a,compute_90a]", "100f,code=compute_100f")
+    archs = [f"-gencode=arch=compute_{code}" for code in codes]
+    subprocess.run([nvcc, "-fatbin", *archs, "k.cu", "-o", "k.fatbin"], cwd=tmp_path, check=True, capture_output=True)
+    fatbin = (tmp_path / "k.fatbin").read_bytes()
+    entries = read_fatbin(fatbin)
+    assert sorted(entry.arch for entry in entries) == ["compute_100f", "compute_90a", "sm_90a"]
+    assert all(symbols == ["add"] for _, symbols in symbols_in(fatbin))
 
 
 def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path):

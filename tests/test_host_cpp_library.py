@@ -89,14 +89,15 @@ def test_a_cubin_that_is_missing_is_named():
     assert missing_cubin_hint("ld: multiple definition of `__tvm_ffi__cubin_first'; m.o: first defined here") == ""
 
 
-def test_a_cubin_may_be_bytes_or_a_path_or_a_cubin(tmp_path):
+def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
     path = tmp_path / "k.cubin"
     path.write_bytes(CUBIN)
     cubin = Cubin(data=CUBIN, arch="sm_90")
     cubins = {
         "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
         "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path),
-        "cubin": cubin,
+        "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
+        "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
     }  # fmt: skip
     assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
 

@@ -1,12 +1,16 @@
 """PTX and LTO-IR to machine code, through nvJitLink."""
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from builds import ADD
 from support.fatbins import fatbin_of
-from support.ptx import compile_to
+from support.ptx import SOURCE, compile_to
 
 import jitload
-from jitload.errors import CompileError, ToolchainError
+from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import CudaToolchain, find_nvjitlink
 
@@ -93,15 +97,55 @@ def test_what_the_linker_refuses_has_advice(ptx, line, arch, options, says):
 
 
 def test_other_sources_and_several_architectures_are_refused(ptx, cubin):
-    words = "'k.ptx' is not PTX or LTO-IR: its bytes begin with b'\\x7fELF\\x02\\x01\\x01"
+    words = "'k.ptx' is not PTX, LTO-IR or a fatbin: its bytes begin with b'\\x7fELF\\x02\\x01\\x01"
     assert refused(jitload.JitLoadError, cubin.data).startswith(words)
-    extract = "'cuobjdump -xelf all' extracts the cubins of a fatbin."
-    assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data))).endswith(extract)
     with_nul = refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x")
     assert with_nul.startswith("'k.ptx' is PTX that contains a NUL character, at which linkers stop reading")
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
     with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, not CUDA source: compile it with compile_cubin"):
         jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
+
+
+def test_a_fatbin_gives_the_machine_code_for_an_architecture(no_nvjitlink, tmp_path):
+    """It takes no linker, and what it gives is typed as a cubin without source is."""
+    older, newer = (jitload.compile_cubin(SOURCE, arch=arch).data for arch in ("sm_80", "sm_86"))
+    accelerated = jitload.compile_cubin(SOURCE, arch="sm_90a").data
+    fatbin = fatbin_of((2, 80, older), (2, 86, newer), (2, 90, accelerated))
+    for arch, code in (("sm_80", older), ("sm_86", newer), ("sm_89", newer), ("sm_90a", accelerated)):
+        taken = jitload.compile_cubin(fatbin, arch=arch)
+        assert taken.data.startswith(code)
+        assert "scale" in [kernel.name for kernel in taken.kernels]
+    launch = jitload.Launch(signature="void scale(float* x, float factor, int n)", grid=1, block=32)
+    taken = jitload.compile_cubin(fatbin, arch="sm_80")
+    assert Path(jitload.build_inline("m", embed_cubin={"k": taken}, functions={"scale": launch})).exists()
+
+
+def test_a_fatbin_with_ptx_alone_is_compiled(ptx):
+    taken = jitload.compile_cubin(fatbin_of((1, 80, ptx.encode() + b"\0")), arch="sm_90a")
+    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
+
+
+def test_what_nvcc_compresses_is_unpacked_by_the_linker(ptx, tmp_path):
+    if not shutil.which("nvcc"):
+        pytest.skip("nvcc is not installed")
+    (tmp_path / "k.cu").write_text(SOURCE)
+    command = ["nvcc", "-fatbin", "-arch=sm_80", "--compress-mode=size", tmp_path / "k.cu", "-o", tmp_path / "k.fatbin"]
+    subprocess.run(command, check=True)
+    taken = jitload.compile_cubin((tmp_path / "k.fatbin").read_bytes(), arch="sm_90a")
+    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
+
+
+def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
+    words = (
+        "the fatbin 'k.ptx' has neither PTX nor uncompressed machine code for sm_80; it has code for: sm_90a. Name one"
+    )
+    assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data)), arch="sm_80").startswith(words)
+    packed = fatbin_of((2, 80, b"compressed"))
+    assert refused(jitload.JitLoadError, packed, arch="sm_80").endswith(
+        "; it has code for: sm_80. Name one of these architectures, or compile the fatbin with --compress-mode=none."
+    )
+    damaged = refused(LoadError, fatbin_of((2, 90, cubin.data))[:-8], arch="sm_80")
+    assert damaged.startswith("'k.ptx': this fatbin is damaged or cut off (")
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):

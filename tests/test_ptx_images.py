@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from builds import ADD
 from support.calls import array, assert_refused, fresh
-from support.fatbins import read_fatbin
 from support.nvcc import needs_nvcc
 
 import jitload
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.toolchain.arch import runs_on
@@ -91,7 +91,7 @@ def test_nvccs_libraries_hold_the_ptx():
     library = jitload.build_inline("both", cuda_sources=text, functions=["run"], arch=("sm_80", "compute_90"))
     sections = {section.name: section for section in ElfFile(Path(library).read_bytes()).sections}
     fatbin = bytes(sections[".nv_fatbin"].data)
-    assert [arch for arch, _ in read_fatbin(fatbin)] == ["sm_80", "compute_90"]
+    assert [entry.arch for entry in read_fatbin(fatbin)] == ["sm_80", "compute_90"]
 
 
 MACHINE_CODE_ONLY: dict[str, Callable[[], object]] = {

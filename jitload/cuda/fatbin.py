@@ -1,13 +1,15 @@
-"""Writes and checks fatbins: cubins and PTX for several architectures in one file, as nvcc writes them."""
+"""Read and write fatbins: cubins and PTX for several architectures in one file, as nvcc writes them."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
-from jitload.toolchain.arch import capability_of, is_ptx
+from jitload.toolchain.arch import capability_of, is_ptx, runs_on
 
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<4sHHQ")  # magic, version, size of the header, size of all entries
@@ -21,6 +23,23 @@ _PTX_VERSION = re.compile(rb"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _FLAGS_LINUX_64 = 0x11
 _SUFFIX_FLAGS = {"": 0, "a": 1 << 20, "f": 1 << 21}
 _FIRST_SM_WITH_MORE_FIELDS = 100
+
+
+class FatbinEntry(NamedTuple):
+    """One image of a fatbin: a cubin, or PTX.
+
+    Attributes:
+        arch: The architecture, such as `sm_90a` for a cubin, or `compute_90a` for PTX.
+        code: The cubin or the PTX; empty if the image is compressed.
+    """
+
+    arch: str
+    code: bytes = b""
+
+    @property
+    def is_ptx(self) -> bool:
+        """Whether the image is PTX, not a cubin."""
+        return is_ptx(self.arch)
 
 
 def make_fatbin(images: Sequence[tuple[str, bytes]]) -> bytes:
@@ -60,9 +79,54 @@ def is_fatbin(data: bytes) -> bool:
     return data[:4] == _MAGIC
 
 
-def check_is_whole(data: bytes, name: str) -> None:
-    """Raise LoadError if a fatbin is cut off or has no image. `name` is for the message."""
-    _, _, start, size = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
-    if size == 0 or start < _HEADER.size or start + size > len(data):
-        problem = f"its header states {start + size} bytes, but it has {len(data)}" if size else "it has no image"
-        raise LoadError(f"{name}: this fatbin is damaged or cut off ({problem}). Compile it again.")
+def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
+    """Return the images of a fatbin.
+
+    Raises:
+        LoadError: The fatbin or one of its cubins is damaged or cut off, or the fatbin has no image.
+    """
+    try:
+        return _read_entries(data, name)
+    except (struct.error, ValueError) as error:
+        raise LoadError(f"{name}: this fatbin is damaged or cut off ({error}). Compile it again.") from error
+
+
+def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the cubin that the driver would choose for an architecture, or b"" if no cubin runs on it."""
+    cubins = [entry for entry in entries if entry.code and not entry.is_ptx and runs_on(entry.arch, arch)]
+    return max(cubins, key=_specificity).code if cubins else b""
+
+
+def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the newest PTX that can be compiled for an architecture, or b"" if there is none."""
+    texts = [entry for entry in entries if entry.code and entry.is_ptx and runs_on(entry.arch, arch)]
+    return max(texts, key=_specificity).code if texts else b""
+
+
+def _specificity(entry: FatbinEntry) -> tuple[int, int]:
+    number, suffix = capability_of(entry.arch)
+    return number, ("", "f", "a").index(suffix)
+
+
+def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
+    _, _, position, size = _HEADER.unpack_from(data)
+    end = position + size
+    if position < _HEADER.size or end > len(data):
+        raise ValueError(f"its header states {end} bytes, but it has {len(data)}")
+    entries = []
+    while position < end:
+        kind, _, header_size, size, compressed_size, *_, number, flags = _ENTRY.unpack_from(data, position)
+        arch = f"{number}{next((suffix for suffix, flag in _SUFFIX_FLAGS.items() if flags & flag), '')}"
+        start, position = position + header_size, position + header_size + size
+        if header_size < _ENTRY.size or position > end:
+            raise ValueError(f"the header of the image at byte {start} is wrong")
+        payload = data[start:position]
+        if kind == _ELF and payload[:4] == b"\x7fELF":
+            entries.append(FatbinEntry(arch=read_image(payload, name=name).arch, code=payload))
+        elif kind == _ELF:
+            entries.append(FatbinEntry(arch=f"sm_{arch}"))
+        elif kind == _PTX:
+            entries.append(FatbinEntry(arch=f"compute_{arch}", code=b"" if compressed_size else payload.rstrip(b"\0")))
+    if not entries:
+        raise ValueError("it has no image")
+    return tuple(entries)

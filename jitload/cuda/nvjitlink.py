@@ -1,4 +1,4 @@
-"""Links PTX or LTO-IR to machine code with nvJitLink."""
+"""Links PTX, LTO-IR or a fatbin to machine code with nvJitLink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.messages import read_spills, without_report
 
-Format = Literal["ptx", "lto-ir"]
+Format = Literal["ptx", "lto-ir", "fatbin"]
 
 _REPORT = "-Xptxas=-v"
 
@@ -75,7 +75,8 @@ def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
 
 def _add(nvjitlink: Any, handle: int, job: LinkJob) -> str:
     """Link an image. Return an error message, or "" if there is no error."""
-    input_type = nvjitlink.InputType.PTX if job.format == "ptx" else nvjitlink.InputType.LTOIR
+    types = nvjitlink.InputType
+    input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
     try:
         nvjitlink.add_data(handle, int(input_type), job.data, len(job.data), job.name)
         nvjitlink.complete(handle)

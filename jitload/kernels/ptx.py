@@ -1,4 +1,4 @@
-"""Compiles PTX and LTO-IR to a `Cubin`, with nvJitLink."""
+"""Compiles PTX, LTO-IR and fatbins to a `Cubin`, with nvJitLink."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.nvjitlink import Format, LinkJob, link
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
-from jitload.model import Cubin
+from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
@@ -33,7 +34,7 @@ _NVJITLINK_OPTIONS = (
 
 
 def format_of(source: object) -> Format | None:
-    r"""Return the format of PTX or LTO-IR, or None for anything else.
+    r"""Return the format of PTX, LTO-IR or a fatbin, or None for anything else.
 
     Example:
         >>> format_of("// made by nvcc\n.version 9.0\n.target sm_80\n")
@@ -46,23 +47,25 @@ def format_of(source: object) -> Format | None:
     data = bytes(source)
     if data.startswith(_LTO_IR):
         return "lto-ir"
+    if is_fatbin(data):
+        return "fatbin"
     return "ptx" if _VERSION.match(data) else None
 
 
 def compile_image(
     source: str | bytes | bytearray | memoryview, *, name: str, arch: str, flags: Sequence[str] | None
 ) -> Cubin:
-    """Compile PTX or LTO-IR. The types of the kernels are read from their symbols.
+    """Compile PTX, LTO-IR or a fatbin. The types of the kernels are read from their symbols.
 
     Args:
-        source: The code.
+        source: The code. A fatbin's machine code for the architecture is returned unchanged, unless there are options.
         name: The name of the code in messages.
         arch: One architecture.
         flags: Options in nvcc's spelling.
 
     Raises:
         CompileError: The linker rejected the code; `.log` has its messages.
-        JitLoadError: The source has another format.
+        JitLoadError: The source has another format, or is a fatbin without code for the architecture.
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
@@ -70,6 +73,12 @@ def compile_image(
     target = resolve_one_gpu_arch(arch, settings, function="compile_cubin()", option_archs=named)
     options = tuple(map(_nvjitlink_option, nvrtc_options(others)))
     data, format_ = _read(source, check_name(name))
+    if format_ == "fatbin":
+        entries = read_fatbin(data, name=repr(name))
+        if not options and (code := select_cubin(entries, target)):
+            return _typed_cubin(code, read_image(code, name=name), target)
+        if text := select_ptx(entries, target):
+            data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
 
@@ -78,8 +87,8 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
     format_ = format_of(data)
     if format_ is None:
         raise JitLoadError(
-            f"{name!r} is not PTX or LTO-IR: its bytes begin with {data[:8]!r}. Pass CUDA source as a str; a cubin is "
-            "already compiled, and 'cuobjdump -xelf all' extracts the cubins of a fatbin."
+            f"{name!r} is not PTX, LTO-IR or a fatbin: its bytes begin with {data[:8]!r}. Pass CUDA source as a str; "
+            "a cubin is already compiled."
         )
     if format_ == "ptx":
         data = data.rstrip(b"\0")  # NVRTC ends PTX with a NUL
@@ -98,8 +107,15 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
     if linked.cubin is None:
         raise _link_error(job, linked.log, path)
     image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
-    kernels, variables = read_kernels_without_source(image), demangle_variables(image.variables)
-    return Cubin(data=linked.cubin, arch=job.arch, log=linked.log, kernels=kernels, variables=variables)
+    cubin = _typed_cubin(linked.cubin, image, job.arch, log=linked.log)
+    if job.format == "fatbin" and not cubin.kernels:
+        raise _no_code_error(job)
+    return cubin
+
+
+def _typed_cubin(code: bytes, image: Image, arch: str, *, log: str = "") -> Cubin:
+    variables = demangle_variables(image.variables)
+    return Cubin(data=code, arch=arch, log=log, kernels=read_kernels_without_source(image), variables=variables)
 
 
 def _nvjitlink_option(option: str) -> str:
@@ -122,8 +138,19 @@ def _install_command(major: int) -> str:
     return f"pip install nvidia-nvjitlink{'-cu12' if major == 12 else ''}"
 
 
+def _no_code_error(job: LinkJob) -> JitLoadError:
+    """Return the error for a fatbin that has no PTX for the architecture. Linkers ignore machine code in fatbins."""
+    archs = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
+    return JitLoadError(
+        f"the fatbin {job.name!r} has neither PTX nor uncompressed machine code for {job.arch}; it has code for: "
+        f"{archs}. Name one of these architectures, or compile the fatbin with --compress-mode=none."
+    )
+
+
 def _link_error(job: LinkJob, log: str, path: Path) -> JitLoadError:
     """Return the error for a job that the nvJitLink at `path` rejected."""
+    if job.format == "fatbin" and "bad input" in log:
+        return _no_code_error(job)
     newer = _install_command(int(path.suffix[1:])).replace("install", "install -U")
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
         return ToolchainError(

@@ -1,4 +1,4 @@
-"""Reads the cubins of `embed_cubin=`: names, and contents as bytes or from files."""
+"""Reads the cubins of `embed_cubin=`: names, and contents as bytes, from files, or from objects of other libraries."""
 
 from __future__ import annotations
 
@@ -81,9 +81,10 @@ def check_cubin_name(name: str, subject: str) -> None:
 
 
 def _read_cubin(value: CubinLike, label: str) -> bytes:
-    """Return the bytes of a cubin."""
+    """Return the bytes of a cubin. `value` is bytes, a path, a `Cubin`, or an object of another compiler."""
     from jitload.model import Cubin
 
+    value = _unwrap(value, label)
     if isinstance(value, Cubin):
         return value.data
     if isinstance(value, str) and "\n" in value:
@@ -104,3 +105,24 @@ def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
         raise JitLoadError(f"{label} is a str that is not a path ({error}); pass the cubin as bytes") from error
     except OSError as error:
         raise JitLoadError(f"{label}: {shown!r} cannot be read: {error.strerror}") from error
+
+
+def _unwrap(value: Any, label: str) -> Any:
+    """Return the cubin inside a compiler's object, such as Triton's CompiledKernel; return other values unchanged."""
+    from jitload.model import Cubin
+
+    stages = getattr(value, "asm", None)
+    if isinstance(stages, Mapping):
+        if "cubin" not in stages:
+            raise JitLoadError(f"{label}: this {type(value).__name__} has no cubin, only {', '.join(map(str, stages))}")
+        return stages["cubin"]
+    if isinstance(value, Cubin | bytes | bytearray | memoryview | str | os.PathLike):
+        return value
+    for attribute in ("cubin", "kernel"):
+        if (inner := getattr(value, attribute, None)) is not None:
+            return inner
+    if callable(getattr(value, "warmup", None)):
+        raise JitLoadError(
+            f"{label}: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…) returns"
+        )
+    return value

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from jitload.cuda.fatbin import check_is_whole, is_fatbin
+from jitload.cuda.fatbin import is_fatbin, read_fatbin
 from jitload.elf.cubin import is_unknown_format, read_image
 from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
@@ -83,7 +83,7 @@ def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
     if output.exists() and output.samefile(path):
         raise LoadError(f"the output {output} is the cubin itself: choose another path")
     if is_fatbin(image):
-        check_is_whole(image, str(path))
+        read_fatbin(image, name=str(path))
     elif is_unknown_format(image):
         _log.warning("%s is neither a cubin nor a fatbin: it begins with %r; it is embedded as it is", path, image[:8])
     else:
