@@ -40,7 +40,7 @@ def test_an_access_outside_a_tensor_is_reported_and_nothing_is_changed(mod, make
     x, y = make(8), make(7)
     with pytest.raises(RuntimeError, match=r"^shift\(\): a write of 4 bytes at byte 28 of 'y', .* \(7, 0, 0\), at "):
         jitload.check(mod.shift[1, 64], x, y, 8)
-    mod.shift[1, 64].check(x, y, 7)
+    mod.shift[1, 64].check(x, y, np.int32(7))
     assert not y.any()
 
 

@@ -44,21 +44,25 @@ def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
 def is_copied(arg: Any) -> bool:
     """Return whether an argument is a tensor that can be copied. The call refuses unaligned ones, for example."""
     if not hasattr(arg, "untyped_storage"):
-        return hasattr(arg, "__array_interface__") and arg.dtype.names is None
+        return _is_array(arg) and arg.dtype.names is None
     is_plain = not (arg.is_meta or arg.is_nested or arg.is_neg() or arg.is_conj())
     return is_plain and arg.data_ptr() % arg.element_size() == 0
+
+
+def _is_array(arg: Any) -> bool:
+    return hasattr(arg, "__array_interface__") and hasattr(arg, "__dlpack__")  # a number of NumPy's lacks the second
 
 
 def _has_known_memory(arg: Any, parameter: Parameter) -> bool:
     if parameter.kind == "struct":
         return _ADDRESS.search(parameter.layout or "u8") is None
-    is_tensor = arg is None or hasattr(arg, "untyped_storage") or hasattr(arg, "__array_interface__")
+    is_tensor = arg is None or hasattr(arg, "untyped_storage") or _is_array(arg)
     return parameter.kind != "pointer" or (is_tensor and not is_pointer_to_pointer(parameter.type))
 
 
 def _allocate(extent: Extent) -> _Copy:
     start, torch = extent.address % _ALIGNMENT, sys.modules.get("torch")
-    memory = mmap.mmap(-1, start + extent.span)
+    memory = mmap.mmap(-1, start + extent.span, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return _Copy(extent, start, memory, torch and torch.frombuffer(memory, dtype=torch.uint8).untyped_storage())
 
 
