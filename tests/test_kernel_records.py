@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import kernel, python_command, python_env, run_python
+from builds import kernel, python_env, run_python
 
 import jitload
 from jitload import Launch
@@ -231,24 +230,3 @@ def test_the_quickstart_runs_without_a_compiler(cache):
     command = [sys.executable, str(Path(__file__).parents[1] / "examples" / "quickstart.py")]
     done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-
-
-# ---- processes that die ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-def test_a_process_killed_while_it_builds_the_library_leaves_a_cache_that_serves(cache):
-    environment = python_env({"JITLOAD_LIBRARY": "later"})
-    command = python_command(LOAD.format(source=kernel("k"), seconds=60))
-    for _ in range(200):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().endswith("['k']\n")
-            time.sleep(random.uniform(0.3, 1.5))
-            process.kill()
-        assert load_in_child().endswith("['k']")
-        for entry in entries(cache):
-            if product(entry).endswith(".so"):
-                for path in entry.iterdir():
-                    path.unlink()
-                entry.rmdir()

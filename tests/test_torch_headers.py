@@ -1,7 +1,5 @@
 """PyTorch extension sources: how they are recognised, the table of operators, and the headers that they include."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """PyTorch extension sources that register operators with TORCH_LIBRARY, and that handle objects of Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """PyTorch extension sources of libraries: names that torch has for older sources, and the C functions that it declares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """`jitload.torch_op`: schemas, fake functions, gradients and compiled graphs, on the CPU."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

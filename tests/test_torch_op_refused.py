@@ -1,7 +1,5 @@
 """What `jitload.torch_op` refuses, schemas for other functions, and jitload within compiled functions."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

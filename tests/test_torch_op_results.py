@@ -1,7 +1,5 @@
 """`jitload.torch_op`: results whose presence, rank or dtype depends on the arguments, and arguments that overlap."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

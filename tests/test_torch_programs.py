@@ -4,8 +4,6 @@ Texts that can share a unit are built together here, and each alone with `-m soa
 them with torch's own builds, on a GPU.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from types import ModuleType

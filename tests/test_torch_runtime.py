@@ -3,8 +3,6 @@
 Most tests run twice: torch's C++ functions are called directly, or, as with a release that is not known, its Python.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """What a tensor of a PyTorch extension says is never out of date, in any thread, and what torch refuses is refused."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """PyTorch extensions built with the light headers: results, errors, conversions and what the headers lack."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """CUDA sources of PyTorch extensions: architectures, errors, streams and CUDA's libraries. Others: torch_programs/."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,15 @@
 """Scratch memory for the time of a launch: who gives it on which stream, how much, and when it goes back."""
 
-from __future__ import annotations
-
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm_ffi
 from support.arrays import DLTensor
 from support.calls import array, assert_refused, fresh
+from support.driver import StubDriver
 from support.triton import build_triton, function, multiple, null, parameter, specialize, stand_in
 from test_direct_calls import Array, arrays_as_tensors
 
@@ -17,12 +18,6 @@ from jitload.loader.function import TypedFunction
 from jitload.loader.module import loader_function
 from jitload.model import Scratch
 from jitload.triton.wrapper import TritonFunction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.driver import StubDriver
 
 N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
 SET_ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)

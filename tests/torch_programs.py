@@ -11,8 +11,6 @@ A file holds several texts. Each begins with `//// name`, followed by lines of t
                                      after `!gpu` and `!cpu` only with tensors on that device
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each case has the text of one function, its name, the arguments of a call, and the same computation in Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
