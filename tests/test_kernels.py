@@ -42,21 +42,6 @@ def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
     assert len(nvrtc_runs) == runs
 
 
-NVCC_NAMES = """
-__global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_t f, int64_t g, uint64_t h,
-                  intptr_t i, uintptr_t j, ssize_t l, uint m, ushort n, ulong o, float* x) {
-  assert(m);
-  x[0] = INFINITY + NAN + M_PI + INT_MAX + UINT_MAX + CHAR_BIT + LLONG_MIN;
-}"""
-
-
-def test_names_that_nvcc_knows_without_an_include_have_its_types():
-    (typed,) = compile_text(NVCC_NAMES).kernels
-    types = "signed char, unsigned char, short, unsigned short, int, unsigned int, long, unsigned long, "
-    types += "long, unsigned long, long, unsigned int, unsigned short, unsigned long, float*"
-    assert ", ".join(parameter.type for parameter in typed.parameters) == types
-
-
 @pytest.mark.parametrize(("arch", "has_instructions"), [("sm_90", True), ("sm_80", False)])
 def test_dependent_launches_need_no_include(arch, has_instructions):
     calls = "cudaGridDependencySynchronize(); cudaTriggerProgrammaticLaunchCompletion();"

@@ -269,10 +269,3 @@ def test_checks(library, stub_driver):
     ]
     assert [refusal(library.scale, *row[:3]) for row in rows] == [row[3] for row in rows]
     assert stub_driver.launches() == []
-
-
-def test_allocation(library):
-    import torch
-
-    tensor = library.allocate(torch.zeros(3))
-    assert (tensor.shape, tensor.dtype) == ((2, 3), torch.bfloat16)

@@ -51,9 +51,8 @@ def measured(device):
 
 def test_compare_finds_elements_that_had_the_right_values(measured, x):
     x -= 500
-    for y in (torch.zeros_like(x), x.relu()):
-        with pytest.raises(MismatchError, match="'f' does not write 501 of 1000 elements of its 'y'"):
-            jitload.compare({"f": measured.positive}, x, y, reference=lambda x, y: x.relu(), **FAST)
+    with pytest.raises(MismatchError, match="'f' does not write 501 of 1000 elements of its 'y'"):
+        jitload.compare({"f": measured.positive}, x, x.relu(), reference=lambda x, y: x.relu(), **FAST)
     gaps = torch.zeros(2 * N, device=x.device)
     gaps[::2] = x
     with pytest.raises(MismatchError, match="'f' does not write 501 of 1000"):
