@@ -1,9 +1,7 @@
 """What happens during a build: the garbage collector, the log, and the files that a compiler reads."""
 
 import gc
-import logging
 import os
-import re
 import subprocess
 import threading
 from pathlib import Path
@@ -14,7 +12,6 @@ from builds import kernel, load
 from jitload.building import native, ninja
 from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import pause_garbage_collection
-from jitload.building.stages import shown_log, stage
 from jitload.elf.file import read_dynamic_symbols
 
 
@@ -55,30 +52,6 @@ def test_a_child_forked_during_a_build_has_the_collector_on():
 
 
 # ---- stages ------------------------------------------------------------------------------------------------------
-
-
-def unconfigured_logger(monkeypatch, level=logging.NOTSET):
-    """Return the package's logger as in a program without handlers; pytest adds its own when a test begins."""
-    logger = logging.getLogger("jitload")
-    for name, value in {"propagate": False, "handlers": [], "level": level, "_cache": {}}.items():
-        monkeypatch.setattr(logger, name, value)
-    return logger
-
-
-@pytest.mark.parametrize("level", [logging.WARNING, logging.INFO])
-def test_the_last_of_several_builds_restores_the_logger(monkeypatch, capsys, level):
-    logger = unconfigured_logger(monkeypatch, level)
-    shown_log.__enter__()
-    shown_log.__enter__()
-    shown_log.__exit__(None, None, None)
-    with stage("the second build"):
-        pass
-    shown_log.__exit__(None, None, None)
-    assert logger.level == level
-    assert not logger.handlers
-    with stage("a build that is not shown"):
-        pass
-    assert re.fullmatch(r"jitload: the second build: \d+ ms\n", capsys.readouterr().err)
 
 
 # ---- the files that a compiler read ------------------------------------------------------------------------------

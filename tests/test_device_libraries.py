@@ -1,6 +1,5 @@
 """CUTLASS, CUB and cuRAND in kernels."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import jitload
 from jitload.errors import CompileError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import cutlass
-from jitload.toolchain.cuda import find_cuda_headers, find_cuda_toolchain
+from jitload.toolchain.cuda import find_cuda_headers
 
 KERNEL = """
 #include <cute/tensor.hpp>
@@ -82,17 +81,6 @@ def test_kernels_call_functions_of_headers_that_lack_device(tmp_path):
     (tmp_path / "sizes.h").write_text("constexpr int width() { return 33; }\n")
     source = '#include "sizes.h"\n__global__ void k(int* x) { *x = width(); }'
     assert constant(source, extra_include_paths=[tmp_path]) == 33
-
-
-def test_complex_numbers_of_thrust_compile_in_one_run(nvrtc_runs):
-    version = re.compile(r"#define CCCL_VERSION (\d+)")
-    texts = (path / "cuda/std/__cccl/version.h" for path in find_cuda_toolchain(read_settings()).include_dirs)
-    if not any(int(version.search(path.read_text())[1]) >= 3002000 for path in texts if path.is_file()):
-        pytest.skip("<thrust/complex.h> of CCCL before 3.2 has functions for the host")
-    source = "#include <thrust/complex.h>\n__global__ void k(thrust::complex<float>* x) { *x = *x * *x; }"
-    (kernel,) = jitload.compile_cubin(source, arch="sm_90a").kernels
-    assert kernel.name == "k"
-    assert len(nvrtc_runs) == 1
 
 
 def test_headers_of_thrust_with_only_macros_compile_for_the_cpu(tmp_path):
