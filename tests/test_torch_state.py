@@ -1,5 +1,6 @@
 """What a tensor of a PyTorch extension says is never out of date, in any thread, and what torch refuses is refused."""
 
+import math
 import os
 import re
 import signal
@@ -58,6 +59,9 @@ std::vector<double> limits() {
 torch::Tensor constant() { return torch::tensor({{1.5, 2.5}, {3.5, 4.5}}); }
 torch::Tensor bytes(int64_t first) { return torch::tensor({first, int64_t(-1)}, torch::kUInt8); }
 torch::Tensor wrapped() { return torch::tensor(std::vector<int>{300, -1}, torch::kUInt8); }
+torch::Tensor integers(int64_t a) { return torch::tensor({a, int64_t(0)}, torch::kFloat); }
+torch::Tensor halves(double a) { return torch::tensor({a, -a}, torch::kHalf); }
+torch::Tensor by_list(torch::Tensor x) { return (x * 1.1 + 1) * torch::tensor({1.5, 2.0}); }
 torch::Tensor too_large() { return torch::tensor({1e300, 1.0}); }
 torch::Tensor index_nothing(torch::Tensor x) { return x.index({}); }
 int64_t address(torch::Tensor x) { return reinterpret_cast<int64_t>(x.data_ptr<float>()); }
@@ -189,13 +193,22 @@ torch::Tensor in_thread(torch::Tensor x) {
   return x;
 }
 py::object called(py::object function, torch::Tensor x) { return function(x); }
+torch::Tensor called_in_thread(py::object function, torch::Tensor x) {
+  const py::gil_scoped_release release;
+  std::thread thread([&] {
+    const py::gil_scoped_acquire acquire;
+    x = function(x).cast<torch::Tensor>();
+  });
+  thread.join();
+  return x;
+}
 void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 """
 
 
 @pytest.fixture(scope="module")
 def turns() -> list[ModuleType]:
-    functions = ["in_thread", "called", "nap"]
+    functions = ["in_thread", "called", "called_in_thread", "nap"]
     return [cpp_extension.load_inline(name, TURNS, functions=functions) for name in ("turns", "more_turns")]
 
 
@@ -214,6 +227,8 @@ def test_a_callback_lets_other_threads_call(turns: list[ModuleType]):
     x, barrier = torch.ones(2), threading.Barrier(2)
     other = run_all([lambda: turns[0].called(lambda y: run_all([lambda: turns[0].in_thread(y)]), x)])
     assert [tensors[0].tolist() for tensors in other] == [[3, 3]]
+    same = run_all([lambda: turns[0].called_in_thread(turns[0].in_thread, x)])
+    assert [tensor.tolist() for tensor in same] == [[3, 3]]
 
     def crossing(first: ModuleType, second: ModuleType) -> torch.Tensor:
         return first.called(lambda y: (barrier.wait(), second.in_thread(y))[1], x)
@@ -235,6 +250,13 @@ def test_a_child_process_does_not_wait_for_a_thread_of_its_parent(turns: list[Mo
     sleeper.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+def test_a_trace_records_numbers_and_what_is_made_of_them(module: ModuleType):
+    traced = torch.jit.trace(module.by_list, torch.ones(2), check_trace=False)
+    for x in (torch.full((2,), 3.0), torch.full((2,), 3.0, dtype=torch.float64)):
+        assert torch.equal(traced(x), (x * 1.1 + 1) * torch.tensor([1.5, 2.0]))
+
+
 def test_limits_of_the_short_floats_are_torchs(module: ModuleType):
     half, bfloat16 = torch.finfo(torch.float16), torch.finfo(torch.bfloat16)
     assert module.limits() == [
@@ -253,6 +275,8 @@ def test_tensors_of_numbers_do_not_follow_the_default_device_of_python(module: M
 def test_numbers_in_braces_must_fit_into_the_dtype(module: ModuleType):
     assert module.bytes(3).tolist() == [3, 255]
     assert module.wrapped().tolist() == [44, 255]
+    assert module.integers(2**54 + 2**30 + 1).tolist() == [2.0**54 + 2.0**31, 0]  # rounded once
+    assert module.halves(1e6).tolist() == [math.inf, -math.inf]
     with pytest.raises(RuntimeError, match="cannot be converted to type uint8_t without overflow"):
         module.bytes(300)
     with pytest.raises(RuntimeError, match="cannot be converted to type float without overflow"):

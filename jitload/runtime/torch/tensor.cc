@@ -340,7 +340,7 @@ Tensor detail::TensorDataContainer::fill_each(const TensorOptions& options, IntA
   };
   if (sizes.empty()) return make(scalar_tensor, numbers_[0], options.device_opt());
   const Tensor result = make(empty, sizes, Device(kCPU), options.memory_format_opt());
-  switch (is_observed(result) ? kComplexHalf : result.scalar_type()) {
+  switch (is_observed(result) || result.scalar_type() == kHalf ? kComplexHalf : result.scalar_type()) { /* a half may overflow */
 #define X(T, name, ...) \
   case ScalarType::name: for (int64_t i = 0; i < result.numel(); ++i) static_cast<T*>(result.data_ptr())[i] = numbers_[i].to<T>(); break;
     JITLOAD_TORCH_SCALAR_TYPES(X)

@@ -264,7 +264,7 @@ X(uint8_t) X(int8_t) X(int16_t) X(int) X(int64_t) X(uint16_t) X(uint32_t) X(uint
   template <>                           \
   inline T Scalar::to<T>() const {      \
     check_range(name, -high, high, true); \
-    return T(real());                   \
+    return convert<T>();                \
   }
 X(float, "float", __FLT_MAX__) X(double, "double", __DBL_MAX__) X(Half, "c10::Half", 65504)
 X(BFloat16, "c10::BFloat16", 3.3895313892515355e38)

@@ -228,7 +228,7 @@ inline namespace literals { constexpr arg operator""_a(const char* name, size_t)
 
 template <class... A, class R>
 constexpr auto overload_cast(R (*function)(A...)) { return function; }
-using gil_scoped_release = jitload_torch::GilRelease;
+struct gil_scoped_release : jitload_torch::Turn, jitload_torch::GilRelease { gil_scoped_release(bool = false) : Turn(false) {} };
 using gil_scoped_acquire = jitload_torch::Gil;
 template <class... Guards> struct call_guard {};
 
