@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jitload.bounds.execution import SHARED, Address, Execution
-from jitload.bounds.graph import Graph
+from jitload.bounds.paths import Path
 from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
-from jitload.bounds.regions import Range, Region, regions_of, within
-from jitload.bounds.terms import Polynomial, is_never_negative
-from jitload.bounds.values import Node
+from jitload.bounds.regions import Range, Region, UnknownRangeError
+from jitload.bounds.terms import POINTER, ZERO, Polynomial, is_never_negative
 from jitload.model import Parameter
 
 _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _SPACES = {"global", "shared", "local", "const", "param"}
-_MOST_INSTRUCTIONS, _MOST_SITES = 20_000, 300  # more would take seconds
+_MOST_INSTRUCTIONS = 20_000  # more would take seconds
 
 
 class Access(NamedTuple):
@@ -27,8 +26,8 @@ class Access(NamedTuple):
         pointer: The parameter's name, or `shared:` and the name of an array in shared memory.
         instruction: The instruction.
         size: The number of bytes of one access.
-        node: The address of the first byte.
-        range: The addresses of the first bytes. None if they are not known.
+        offset: The first byte.
+        range: The smallest and the largest offset. None if they are not known.
         reason: Why the range is not known.
         certain: What must not be negative for `range` to hold.
         active: What must not be negative for any thread to make the access.
@@ -38,7 +37,7 @@ class Access(NamedTuple):
     pointer: str
     instruction: Instruction
     size: int = 0
-    node: Node | None = None
+    offset: Polynomial = ZERO
     range: Range | None = None
     reason: str = ""
     certain: tuple[Polynomial, ...] = ()
@@ -47,66 +46,64 @@ class Access(NamedTuple):
 
 
 def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
-    """Return the accesses of a kernel to shared memory and to the memory of its pointers, and the kernel."""
-    entry = read_entry(ptx, symbol)
-    if len(entry.parameters) != len(parameters):
-        raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {len(parameters)}")
-    if len(entry.instructions) > _MOST_INSTRUCTIONS:
-        raise PtxError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
-    graph = Graph(entry)
-    execution = Execution(entry, graph, parameters)
-    addresses = [(address, _pointers_in(address.node)) for address in execution.addresses]
-    blocks = {address.block for address, pointers in addresses if pointers}
-    if len(blocks) > _MOST_SITES:
-        raise PtxError(f"more than {_MOST_SITES} blocks of instructions access tensors")
-    regions = regions_of(graph, execution, blocks)
-    accesses = [
-        access
-        for address, pointers in addresses
-        if pointers
-        for access in _accesses_at(address, pointers, regions[address.block], has_calls=execution.has_calls)
-    ]
+    """Return the accesses of a kernel to shared memory and to the memory of its pointers, and the kernel.
+
+    If the PTX cannot be read, nothing is known of the pointers, and the kernel has no instructions.
+    """
+    try:
+        entry = _read_checked(ptx, symbol, len(parameters))
+        execution = Execution(entry, parameters)
+    except PtxError as error:
+        reason, none = f"the PTX cannot be read ({error})", Instruction("no instruction", ())
+        pointers = [parameter.name for parameter in parameters if parameter.kind == "pointer"]
+        return [Access(pointer, none, reason=reason) for pointer in pointers], Entry((), (), {}, {})
+    accesses = []
+    regions: dict[Path, Region] = {(): Region(execution)}
+    for address in execution.addresses:
+        for end in range(1, len(address.path) + 1):
+            path = address.path[:end]
+            regions[path] = regions.get(path) or regions[path[:-1]].after(path[-1])
+        if pointers := execution.pointers_in(address.value):
+            try:
+                accesses.append(_access_at(address, pointers[0], regions[address.path], execution))
+            except UnknownRangeError as error:
+                accesses += [Access(pointer, address.instruction, reason=str(error)) for pointer in pointers]
+    if any(i.root == "call" and "vprintf" not in i.operands for i in entry.instructions):  # which may end the kernel
+        accesses = [access._replace(exact=None) for access in accesses]
     reason = "the pointer is stored, chosen or passed on"
-    escapes: dict[str, Instruction] = {}
-    visited: set[Node] = set()
-    for node, instruction in execution.escapes:
-        escapes |= dict.fromkeys(_pointers_in(node, visited), instruction)
+    escapes = {pointer: i for value, i in execution.escapes for pointer in execution.pointers_in(value)}
     return [*accesses, *(Access(*escape, reason=reason) for escape in escapes.items())], entry
 
 
-def _pointers_in(node: Node, visited: set[Node] | None = None) -> list[str]:
-    return sorted(part.value for part in node.all_inputs(visited) if part.kind == "pointer")
+def _read_checked(ptx: str, symbol: str, count: int) -> Entry:
+    entry = read_entry(ptx, symbol)
+    if len(entry.parameters) != count:
+        raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {count}")
+    if len(entry.instructions) > _MOST_INSTRUCTIONS:
+        raise PtxError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
+    return entry
 
 
-def _accesses_at(address: Address, pointers: Sequence[str], region: Region, *, has_calls: bool) -> Iterator[Access]:
-    instruction, range_ = address.instruction, region.range_of(address.node)
-    is_shared = pointers[0].startswith(SHARED)
-    size = _size_of(instruction, address.operand, "shared" if is_shared else "global")
-    reason = ""
+def _access_at(address: Address, pointer: str, region: Region, execution: Execution) -> Access:
+    """Return an access of threads in a region. Raise UnknownRangeError if its range is not known."""
+    size = _size_of(address.instruction, "shared" if pointer.startswith(SHARED) else "global")
     if size == 0:
-        reason = "jitload does not know the instruction"
-    elif range_ is None or not range_.pointer or len(pointers) > 1:
-        reason = "its index does not follow from threads, blocks, loops and parameters"
-    elif not range_.is_bounded:
-        reason = "no comparison limits its index"
-    elif is_shared:
-        range_ = within(range_._replace(pointer=""), -(1 << 31), (1 << 31) - 1)
-        reason = "" if range_ else "its index may be too large for its type"
-    if reason or range_ is None:
-        yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
-        return
-    exact = region.conditions_for(range_) if not instruction.guard and not has_calls else None
-    certain, active = _not_certain(region.certain | range_.certain), _not_certain(region.active)
+        raise UnknownRangeError("jitload does not know the instruction")
+    value = execution.resolved(address.value)
+    offset = value.term - Polynomial.of(f"{POINTER}{pointer}")
+    range_ = region.range_of(value._replace(term=offset))
+    certain = region.certain | range_.certain
+    if pointer.startswith(SHARED):
+        certain |= range_.within(-(1 << 31), (1 << 31) - 1)
+    exact = region.terms_for_ends(range_) if not address.instruction.guard else None
     exact_terms = None if exact is None else _not_certain(exact)
-    yield Access(pointers[0], instruction, size, address.node, range_, "", certain, active, exact_terms)
+    active = _not_certain(region.active)
+    return Access(pointer, address.instruction, size, offset, range_, "", _not_certain(certain), active, exact_terms)
 
 
-def _size_of(instruction: Instruction, operand: int, space: str) -> int:
-    """Return the number of bytes in a space of memory that an instruction accesses at an operand, or 0 if not known."""
+def _size_of(instruction: Instruction, space: str) -> int:
+    """Return the number of bytes in a space of memory that an instruction accesses, or 0 if this is not known."""
     modifiers = instruction.modifiers
-    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and operand < 2:
-        sizes = instruction.operands[2:]
-        return int(sizes[0]) if len(sizes) == 1 and sizes[0].isdigit() else 0
     match = _SIZE.fullmatch(modifiers[-1]) if modifiers else None
     spaces = _SPACES & {modifier.partition("::")[0] for modifier in modifiers}
     if instruction.root not in _ACCESSES or match is None or spaces - {space}:

@@ -1,51 +1,81 @@
-"""Executes a kernel once, with expressions in place of the integers in its registers."""
+"""Executes a kernel once, with terms in place of the integers in its registers."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from jitload.bounds.graph import Edge, Graph, Loop
+from jitload.bounds.paths import Branch, Flow, Loop, Path, joined
 from jitload.bounds.ptx import Entry, Instruction
-from jitload.bounds.values import EXTENTS, NEGATED, WORD, Node, Nodes, limits_of, width_of
+from jitload.bounds.terms import COUNTER, EXTENTS, POINTER, UNKNOWN, Polynomial, is_never_negative
 from jitload.model import Parameter
 
 SHARED = "shared:"  # begins the names of pointers to shared memory
+_MOST_TERMS = 40
+_WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
+_LIMITS = {"tid": 1024, "block": 1024, "ctaid": (1 << 31) - 1, "grid": (1 << 31) - 1}  # the most in an extent
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+_FACTS: dict[str, Callable[[Polynomial], list[Polynomial]]] = {  # what comparisons say of a difference
+    "lt": lambda difference: [-difference - 1],
+    "le": lambda difference: [-difference],
+    "gt": lambda difference: [difference - 1],
+    "ge": lambda difference: [difference],
+    "eq": lambda difference: [difference, -difference],
+    "ne": lambda difference: [term - 1 for term in (difference, -difference) if is_never_negative(term)],
+}
+_SUMS: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
+    "add": lambda first, last: first + last,
+    "sub": lambda first, last: first - last,
+    "neg": lambda _, last: -last,
+    "not": lambda _, last: -last - 1,
+}
+_BY_NUMBER: dict[str, Callable[[Polynomial, int], Polynomial]] = {
+    "shl": lambda first, number: first * number,
+    "shr": lambda first, number: first // number,
+    "div": lambda first, number: first // number,
+    "rem": lambda first, number: first - first // number * number,
+}
+_TYPE = re.compile(r"([sub])(8|16|32|64)")
 _SPECIAL = re.compile(r"%(n?)((?:cta|t)id)(\.[xyz])")
 _CONSTANT = re.compile(r"(-?(?:0[xX][0-9a-fA-F]+|\d+))U?")
-_PARAMETER = re.compile(r"\[([\w$]+)(?:\+(\d+))?\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
-_NAME = re.compile(r"[%\w$]+")
-_UNIFORM = ("known", "fit", "add", "mul", "div")  # made of such alone, an integer is the same for all threads
 _INTEGERS = ("int", "uint", "bool")
-_WITHOUT_RESULT = ("st", "red", "bra", "brx", "ret", "exit", "trap", "membar", "fence")
+_WITHOUT_RESULT = ("st", "red", "bra", "ret", "exit", "trap", "membar", "fence")
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep")  # what they read does not leave them
+_READS_ALL = ("cvt", "div", "shr", "rem", "setp")  # the result depends on more than the lowest bits
 
 
-Comparison = tuple[str, Node, Node]  # an operator, and what it compares
+Assumptions = frozenset[tuple[Polynomial, int, int]]  # terms, each with the least and the most that it must be
+
+
+class Value(NamedTuple):
+    """An integer to which a register of a thread is equal modulo 2 to the power of its width, under assumptions."""
+
+    term: Polynomial
+    assumed: Assumptions = frozenset()
+
+
+class Condition(NamedTuple):
+    """What holds: values that are not negative, and whether the condition holds whenever all of them are not."""
+
+    values: tuple[Value, ...] = ()
+    is_whole: bool = False
+
+
+Predicate = tuple[Condition, Condition]  # what holds if it is false, and if it is true
+Register = Value | Predicate
+_UNKNOWN: Predicate = Condition(), Condition()
 
 
 class Address(NamedTuple):
-    """An operand of an instruction in a block that is an address of memory."""
+    """An address of memory in an instruction, and what leads to the instruction."""
 
-    block: int
+    value: Value
     instruction: Instruction
-    operand: int
-    node: Node
-
-
-class Induction(NamedTuple):
-    """An induction variable of a loop: its value in each iteration and in the first one.
-
-    `step` is the difference from a number that the end of the loop compares to this one in the next iteration.
-    """
-
-    node: Node
-    start: Node
-    step: Node
+    path: Path
 
 
 class Execution:
@@ -54,159 +84,232 @@ class Execution:
     Attributes:
         addresses: The addresses of memory that it uses, without those of parameters and prefetches.
         escapes: What it stores, chooses or passes on, and what becomes of which is not known.
-        has_calls: Whether the kernel calls functions, which may end it.
-        inductions: The induction variables, by the header of the loop and the number that its end may compare.
+        conditions: What holds after branches.
     """
 
-    def __init__(self, entry: Entry, graph: Graph, parameters: Sequence[Parameter]) -> None:
-        self.entry, self.graph = entry, graph
-        self.has_calls = any(i.root == "call" and "vprintf" not in i.operands for i in entry.instructions)
+    def __init__(self, entry: Entry, parameters: Sequence[Parameter]) -> None:
         self.addresses: list[Address] = []
-        self.escapes: list[tuple[Node, Instruction]] = []
-        self.inductions: dict[tuple[int, Node], Induction] = {}
+        self.escapes: list[tuple[Value, Instruction]] = []
+        self.conditions: dict[Branch, Condition] = {}
+        self._entry, self._flow = entry, Flow(entry)
+        self._parameters = dict(zip(entry.parameters, parameters, strict=True))
         # The runtime's integers have 64 bits and a sign, so what is not negative in PTX may be negative there.
         integers = [p for p in parameters if p.kind in _INTEGERS and (p.kind, p.size) != ("uint", 8)]
-        self._parameters = dict(zip(entry.parameters, parameters, strict=True))
-        self._nodes = Nodes({p.name: limits_of(8 * p.size, is_signed=p.kind == "int") for p in integers})
+        self._limits = {f"{name}.{axis}": (0, most) for name, most in _LIMITS.items() for axis in "xyz"}
+        self._limits |= {p.name: _limits_of(8 * p.size, is_signed=p.kind == "int") for p in integers}
         self._numbers = itertools.count()
-        counts = Counter(name for instruction in entry.instructions for name in destinations(instruction))
-        self._variables = [name for name, count in counts.items() if count > 1]
-        self._constants: dict[str, tuple[int, Node]] = {}  # the other registers, and the block that sets each
-        self._states: list[dict[str, Node]] = []  # the variables at the end of each block
-        self._merges: dict[tuple[int, str], Node] = {}  # the values of variables at the start of blocks
-        for block, numbers in enumerate(graph.blocks):
-            self._states.append(self._at_start(block))
-            for number in numbers:
-                self._execute(block, entry.instructions[number])
-        for loop in graph.loops.values():
-            self._find_inductions(loop)
+        self._path: Path = ()
+        self._registers: dict[str, Register] = {}
+        self._origins: dict[str, list[Value]] = {}  # for symbols that are unknown, what they may be
+        self._changed: dict[int, dict[str, Value]] = {}  # by the starts of loops, the registers that they change
+        self._inductions: dict[str, Value] = {}
+        self._run()
 
-    def comparisons(self, edge: Edge) -> tuple[list[Comparison], bool]:
-        """Return what holds if an edge is taken, and whether it is taken whenever all this holds."""
-        guard = self.entry.instructions[self.graph.blocks[edge.source].stop - 1].guard
-        predicate = self._register(guard, edge.source) if edge.taken is not None else None
-        return self._comparisons(predicate, holds=bool(edge.taken)) if predicate else ([], False)
+    def resolved(self, value: Value) -> Value:
+        """Return a value with the counters of loops in place of induction variables."""
+        while known := {s: self._inductions[s] for s in value.term.symbols() if s in self._inductions}:
+            term = value.term.substitute({symbol: other.term for symbol, other in known.items()})
+            value = Value(term, value.assumed.union(*(other.assumed for other in known.values())))
+        return value
 
-    def _comparisons(self, predicate: Node, *, holds: bool) -> tuple[list[Comparison], bool]:
-        match predicate.kind:
-            case "not":
-                return self._comparisons(predicate.inputs[0], holds=not holds)
-            case "and" | "or" if holds == (predicate.kind == "and"):
-                parts = [self._comparisons(value, holds=holds) for value in predicate.inputs]
-                return [c for comparisons, _ in parts for c in comparisons], all(is_whole for _, is_whole in parts)
-            case "compare":
-                operator = predicate.value if holds else NEGATED[predicate.value]
-                left, right = predicate.inputs
-                if not _is_uniform(left) and not _is_uniform(right):
-                    negative = self._nodes.make("mul", self._nodes.known(-1), right)
-                    left, right = self._nodes.make("add", left, negative), self._nodes.known(0)
-                return [(operator, left, right)], True
-        return [], False
+    def pointers_in(self, value: Value) -> list[str]:
+        """Return the pointers of which a value is made, also by way of registers that may have several values."""
+        visited: set[str] = set()
+        pending = [value]
+        while pending:
+            symbols = pending.pop().term.symbols() - visited
+            visited |= symbols
+            pending += [origin for symbol in symbols for origin in self._origins.get(symbol, ())]
+        return sorted(symbol[1:] for symbol in visited if symbol.startswith(POINTER))
 
-    # ---- registers ----
+    # ---- control flow ----
 
-    def _at_start(self, block: int) -> dict[str, Node]:
-        """Return the variables at the start of a block."""
-        states = [self._states[edge.source] for edge in self.graph.incoming[block]] or [{}]
-        changed = self._set_in(self.graph.loops[block]) if block in self.graph.loops else ()
-        merged = dict(states[0])
-        for name in self._variables if len(states) > 1 else changed:
-            values = dict.fromkeys(state.get(name) for state in states)
-            if len(values) > 1 or name in changed:
-                nodes = (value or self._unknown() for value in values)
-                merged[name] = self._merges[block, name] = Node("merge", (*nodes,), block)
-        return merged
+    def _run(self) -> None:
+        """Execute all instructions in order, each with what registers have after those that lead to it."""
+        arriving: dict[int, list[tuple[Path, dict[str, Register]]]] = {0: [((), {})]}
+        for position, instruction in enumerate(self._entry.instructions):
+            if position not in arriving:
+                continue
+            paths, states = zip(*arriving.pop(position), strict=True)
+            self._path, self._registers = joined(paths), self._merged(states)
+            if loop := self._flow.loops.get(position):
+                self._enter(loop)
+            self._execute(instruction)
+            guard = self._registers.get(instruction.guard, _UNKNOWN)
+            for target, branch in self._flow.successors[position]:
+                if branch and not isinstance(guard, Value):
+                    self.conditions[branch] = guard[branch.is_taken != instruction.is_negated]
+                if target <= position:
+                    self._find_inductions(self._flow.loops[target])
+                else:
+                    registers = self._registers if target == position + 1 else dict(self._registers)
+                    path = self._flow.along(self._path, position, target, branch)
+                    arriving.setdefault(target, []).append((path, registers))
 
-    def _set_in(self, loop: Loop) -> set[str]:
-        numbers = itertools.chain.from_iterable(self.graph.blocks[block] for block in loop.blocks)
-        names = {name for number in numbers for name in destinations(self.entry.instructions[number])}
-        return names.intersection(self._variables)
+    def _merged(self, states: Sequence[dict[str, Register]]) -> dict[str, Register]:
+        """Return what registers have if they have what they had in one of several states."""
+        for name in set().union(*states) if len(states) > 1 else ():
+            values = [registers.get(name) for registers in states]
+            if any(value is not values[0] and value != values[0] for value in values):
+                states[0][name] = self._unknown(values)
+        return states[0]
 
-    def _unknown(self) -> Node:
-        return self._nodes.make("unknown", value=next(self._numbers))
+    def _enter(self, loop: Loop) -> None:
+        self._path = (*self._path, loop)
+        names = {name for number in loop.body for name in _destinations(self._entry.instructions[number])}
+        symbols = {name: self._unknown([self._registers.get(name)]) for name in names}
+        self._changed[loop.body[0]] = symbols
+        self._registers |= symbols
 
-    def _register(self, name: str, block: int) -> Node | None:
-        """Return what a register has at the end of what has been executed of a block."""
-        if name in self._constants:
-            defined_in, value = self._constants[name]
-            return value if self.graph.dominates(defined_in, block) else None
-        return self._states[block].get(name)
+    def _unknown(self, origins: Iterable[Register | None] = ()) -> Value:
+        symbol = f"{UNKNOWN}{next(self._numbers)}"
+        self._origins[symbol] = [value for value in origins if isinstance(value, Value)]
+        return Value(Polynomial.of(symbol))
 
     def _find_inductions(self, loop: Loop) -> None:
-        """Replace the registers to which each iteration of a loop adds the same number by sums."""
-        make = self._nodes.make
-        for name in self._set_in(loop):
-            merge = self._merges[loop.header, name]
-            ends = {self._states[edge.source].get(name) for edge in loop.back}
-            match [*merge.inputs, *ends]:
-                case [Node() as start, Node(kind="add", inputs=(step, m)) as end] if m is merge and _is_uniform(step):
-                    node = make("add", start, make("mul", step, make("coordinate", value=f"#{loop.header}")))
-                    self.inductions[loop.header, end] = Induction(node, start, self._nodes.known(0))
-                    self.inductions[loop.header, merge] = Induction(node, start, step)
-                    merge.inputs, merge.kind = (node,), "same"
-                case _:
-                    merge.inputs += tuple(end for end in ends if end)
+        """Find out to which registers each iteration of a loop adds the same number."""
+        for name, (symbol, _) in self._changed[loop.body[0]].items():
+            end, starts = self._registers.get(name), self._origins[str(symbol)]
+            if isinstance(end, Value) and len(loop.back) == len(starts) == 1:
+                step = end.term - symbol
+                if step.is_uniform and all(term.is_uniform for term, *_ in end.assumed):
+                    term = starts[0].term + step * Polynomial.of(f"{COUNTER}{loop.body[0]}")
+                    self._inductions[str(symbol)] = Value(term, starts[0].assumed | end.assumed)
+            starts += [end] if isinstance(end, Value) else []
 
     # ---- instructions ----
 
-    def _execute(self, block: int, instruction: Instruction) -> None:
-        root, targets = instruction.root, destinations(instruction)
-        inputs: list[Node] = []
+    def _execute(self, instruction: Instruction) -> None:
+        root, targets = instruction.root, _destinations(instruction)
+        inputs: list[Register] = []
         for number, operand in enumerate(instruction.operands):
             if number == 0 and targets and not instruction.guard:
                 continue
-            names = [name for name in _NAME.findall(operand) if name.startswith("%") or name in self.entry.shared]
-            nodes = [self._read(name, block) for name in names]
+            values = [self._read(name) for name in re.findall(r"[%\w$]+", operand) if self._is_register(name)]
             match = _ADDRESS.fullmatch(operand)
             if match is None:
-                inputs += nodes
-            elif nodes and not root.startswith("prefetch"):
-                node = self._nodes.make("add", nodes[0], self._nodes.known(int(match[2] or 0)))
-                self.addresses.append(Address(block, instruction, number, node))
-        result = self._result(block, instruction) if targets and not instruction.guard else None
+                inputs += values
+            elif values and isinstance(values[0], Value) and not root.startswith("prefetch"):
+                value = values[0]._replace(term=values[0].term + int(match[2] or 0))
+                self.addresses.append(Address(value, instruction, self._path))
+        result = self._result(instruction) if targets and not instruction.guard else None
         if result is None and root not in _HARMLESS:
-            self.escapes += [(node, instruction) for node in inputs]
-        for name in targets:
-            if name in self._variables:
-                self._states[block][name] = result or self._unknown()
-            else:
-                self._constants[name] = block, result or self._unknown()
+            self.escapes += [(value, instruction) for value in inputs if isinstance(value, Value)]
+        self._registers |= {name: result or self._unknown() for name in targets}
 
-    def _read(self, operand: str, block: int) -> Node:
-        if operand in self.entry.shared:
-            return self._nodes.make("pointer", value=f"{SHARED}{operand}")
+    def _is_register(self, name: str) -> bool:
+        return name.startswith("%") or name in self._entry.shared
+
+    def _read(self, operand: str) -> Register:
+        if operand in self._entry.shared:
+            return Value(Polynomial.of(f"{POINTER}{SHARED}{operand}"))
         if special := _SPECIAL.fullmatch(operand):
             is_extent, name, axis = special.groups()
-            coordinate = self._nodes.make("coordinate", value=name + axis)
-            return self._nodes.known(EXTENTS[name] + axis) if is_extent else coordinate
+            return Value(Polynomial.of((EXTENTS[name] if is_extent else name) + axis))
         if constant := _CONSTANT.fullmatch(operand):
-            return self._nodes.known(int(constant[1], 0))
-        return self._register(operand, block) or self._unknown()
+            return Value(Polynomial.of(int(constant[1], 0)))
+        return self._registers.get(operand) or self._unknown()
 
-    def _result(self, block: int, instruction: Instruction) -> Node | None:
-        if any(operand.startswith("{") or "|" in operand for operand in instruction.operands):
+    def _result(self, instruction: Instruction) -> Register | None:
+        """Return the result of an instruction, or None if it is not known."""
+        operands = instruction.operands
+        if any(operand.startswith("{") or "|" in operand for operand in operands):
             return None
         if instruction.root == "ld":
             return self._parameter(instruction) if "param" in instruction.modifiers else None
-        return self._nodes.evaluate(instruction, [self._read(operand, block) for operand in instruction.operands[1:]])
+        inputs = [self._read(operand) for operand in operands[1:]]
+        if instruction.modifiers == ["pred"]:
+            return _logic(instruction.root, [_UNKNOWN if isinstance(i, Value) else i for i in inputs])
+        values = [value for value in inputs if isinstance(value, Value)]
+        return self._arithmetic(instruction, values) if 0 < len(values) == len(inputs) else None
 
-    def _parameter(self, instruction: Instruction) -> Node | None:
-        match = _PARAMETER.fullmatch(instruction.operands[1])
-        parameter = self._parameters.get(match[1]) if match else None
-        bits, is_signed = width_of(instruction)
-        if match is None or parameter is None or int(match[2] or 0) != 0 or bits != 8 * parameter.size:
+    def _parameter(self, instruction: Instruction) -> Value | None:
+        match = _ADDRESS.fullmatch(instruction.operands[1])
+        parameter = self._parameters.get(match[1]) if match and not match[2] else None
+        bits, is_signed = _width_of(instruction)
+        if parameter is None or bits != 8 * parameter.size:
             return None
         if parameter.kind == "pointer":
-            return self._nodes.make("pointer", value=parameter.name)
-        is_extended = parameter.size >= WORD or is_signed == (parameter.kind == "int")
-        return self._nodes.known(parameter.name) if parameter.kind in _INTEGERS and is_extended else None
+            return Value(Polynomial.of(f"{POINTER}{parameter.name}"))
+        is_extended = parameter.size >= _WORD or is_signed == (parameter.kind == "int")
+        return Value(Polynomial.of(parameter.name)) if parameter.kind in _INTEGERS and is_extended else None
+
+    def _arithmetic(self, instruction: Instruction, values: Sequence[Value]) -> Register | None:
+        root, modifiers, (bits, is_signed) = instruction.root, instruction.modifiers, _width_of(instruction)
+        if root == "cvta" or (bits and root == "mov"):
+            return values[0]
+        if not bits or "sat" in modifiers:
+            return None
+        terms = [value.term for value in values]
+        assumed = values[0].assumed.union(*(value.assumed for value in values[1:]))
+        if root in _READS_ALL or "wide" in modifiers:
+            if any(symbol.startswith(POINTER) for term in terms[:2] for symbol in term.symbols()):
+                return None
+            low, high = _limits_of(bits, is_signed=is_signed)
+            lowest = 0 if root in ("div", "rem", "shr") else low  # quotients of others are rounded up
+            for number, term in enumerate(terms[:2]):
+                least, most = self._limits.get(str(term), (-math.inf, math.inf))
+                if term.constant is not None:
+                    least = most = (term.constant - low) % (1 << bits) + low
+                    terms[number] = Polynomial.of(least)
+                if least < lowest or most > high:
+                    assumed |= {(terms[number], lowest, high)}
+        if root == "setp":
+            is_plain = len(modifiers) == len(terms) == 2 and modifiers[0] in _FACTS
+            return _comparison(modifiers[0], terms[0] - terms[1], assumed) if is_plain else None
+        result = _calculate(root, modifiers, terms, bits)
+        return Value(result, assumed) if result is not None and len(result.terms) <= _MOST_TERMS else None
 
 
-def _is_uniform(node: Node) -> bool:
-    return all(part.kind in _UNIFORM for part in node.all_inputs())
+def _calculate(root: str, modifiers: Sequence[str], terms: Sequence[Polynomial], bits: int) -> Polynomial | None:
+    if root == "cvt":
+        return terms[0] if len(modifiers) == 2 and modifiers[0] in ("s32", "u32", "s64", "u64") else None
+    if root in ("mul", "mad"):
+        return sum(terms[2:], terms[0] * terms[1]) if "lo" in modifiers or "wide" in modifiers else None
+    if root in _SUMS:
+        return _SUMS[root](terms[0], terms[-1])
+    first, number = terms[0], terms[-1].constant
+    if root in ("shl", "shr"):
+        number = 1 << number if number is not None and 0 <= number < bits - 1 else None
+    if not number or root not in _BY_NUMBER or not (first.is_uniform or root == "shl"):
+        return None
+    return _BY_NUMBER[root](first, number)
 
 
-def destinations(instruction: Instruction) -> tuple[str, ...]:
+def _comparison(operator: str, difference: Polynomial, assumed: Assumptions) -> Predicate:
+    terms = _FACTS[_NEGATED[operator]](difference), _FACTS[operator](difference)
+    if_false, if_true = (Condition(tuple(Value(term, assumed) for term in part), bool(part)) for part in terms)
+    return if_false, if_true
+
+
+def _logic(operator: str, predicates: Sequence[Predicate]) -> Predicate | None:
+    (if_false, if_true), (other_if_false, other_if_true) = predicates[0], predicates[-1]
+    match operator:
+        case "not":
+            return if_true, if_false
+        case "and":
+            return Condition(), _both(if_true, other_if_true)
+        case "or":
+            return _both(if_false, other_if_false), Condition()
+    return None
+
+
+def _both(left: Condition, right: Condition) -> Condition:
+    return Condition(left.values + right.values, left.is_whole and right.is_whole)
+
+
+def _width_of(instruction: Instruction) -> tuple[int, bool]:
+    """Return the bits of the last type of an instruction, 0 if it is not that of an integer, and if it has a sign."""
+    match = _TYPE.fullmatch(instruction.modifiers[-1]) if instruction.modifiers else None
+    return (int(match[2]), match[1] == "s") if match else (0, False)
+
+
+def _limits_of(bits: int, *, is_signed: bool) -> tuple[int, int]:
+    """Return the smallest and the largest integer of a type."""
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+
+
+def _destinations(instruction: Instruction) -> tuple[str, ...]:
     """Return the registers that an instruction sets."""
     is_barrier = instruction.root in ("bar", "barrier") and "red" not in instruction.modifiers
     first = instruction.operands[0] if instruction.operands else "["

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.execution import SHARED
-from jitload.bounds.ptx import PtxError
 from jitload.bounds.terms import Polynomial, extreme, is_never_negative
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import BoundCheck, Parameter
@@ -61,18 +59,14 @@ class Extents(dict[str, Extent]):
 def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Extents:
     """Return what a launch touches of the tensor behind each pointer of a kernel, and of its shared memory."""
     pointers = [parameter for parameter in parameters if parameter.kind == "pointer"]
-    try:
-        accesses, entry = find_accesses(ptx, symbol, parameters)
-    except (PtxError, RecursionError) as error:
-        reason = f"the PTX cannot be read ({error})"
-        return Extents({p.name: Extent(reason=reason, instruction="no instruction") for p in pointers})
+    accesses, entry = find_accesses(ptx, symbol, parameters)
     by_pointer: dict[str, list[Access]] = {parameter.name: [] for parameter in pointers}
     for access in accesses:
         by_pointer.setdefault(access.pointer, []).append(access)
     extents = Extents()
     for parameter in pointers:
         bits = _BITS.match(parameter.dtype or "")
-        touched = _touched(by_pointer.pop(parameter.name), entry.files, max(int(bits[1]) // 8, 1) if bits else 1)
+        touched = _touched(by_pointer.pop(parameter.name), max(int(bits[1]) // 8, 1) if bits else 1)
         if parameter.is_tensor_map:
             touched = Extent(reason="it is a tensor map", instruction="the copies of the TMA are not followed")
         is_byte = parameter.dtype in ("int8", "uint8", "bool")
@@ -80,22 +74,21 @@ def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Exte
     for pointer, accesses in by_pointer.items():
         size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
         unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
-        extents[name if name not in extents else pointer] = _touched(accesses, entry.files, 1)._replace(unit=unit)
+        extents[name if name not in extents else pointer] = _touched(accesses, 1)._replace(unit=unit)
     return extents
 
 
-def _touched(accesses: Sequence[Access], files: Mapping[int, str], unit: int) -> Extent:
+def _touched(accesses: Sequence[Access], unit: int) -> Extent:
     """Return what accesses touch, in elements of `unit` bytes, or in bytes if it is 1 or does not fit."""
     for access in accesses:
         if access.range is None:
-            file, line = access.instruction.location or (0, 0)
-            place = f"{Path(files.get(file, '')).name}:{line}" if line else ""
-            return Extent(reason=access.reason, instruction=str(access.instruction), line=place)
+            instruction = access.instruction
+            return Extent(reason=access.reason, instruction=str(instruction), line=instruction.location)
     if not accesses:
         return Extent("0", "0", is_exact=True)
     low, end = ends_of(accesses)
     if any(factor % unit for term in (low, end) for factor in term.terms.values()):
-        return _touched(accesses, files, 1)
+        return _touched(accesses, 1)
     is_exact = all(access.exact == () for access in accesses)
     return Extent(str(end // unit), str(low // unit), is_exact, unit="bytes" if unit == 1 else "elements")
 
@@ -108,10 +101,7 @@ def ends_of(accesses: Iterable[Access]) -> tuple[Polynomial, Polynomial]:
 
 def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
     """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked."""
-    try:
-        accesses, entry = find_accesses(ptx, symbol, parameters)
-    except (PtxError, RecursionError):
-        return ()
+    accesses, entry = find_accesses(ptx, symbol, parameters)
     groups: dict[tuple[object, ...], list[Access]] = {}  # accesses that are made together
     for access in accesses:
         if access.range and access.exact is not None:

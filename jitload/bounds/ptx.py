@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import ChainMap
+from pathlib import Path
 from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
@@ -31,14 +32,14 @@ class Instruction(NamedTuple):
         operands: Its operands as text; a vector and an address are one operand each.
         guard: The predicate register under which it is executed, or "".
         is_negated: Whether it is executed if the guard is false.
-        location: The number of its file and its line in the source, or None if the PTX has no line information.
+        location: The file and the line of the source, such as `vec.cu:4`, or "" if the PTX has no line information.
     """
 
     opcode: str
     operands: tuple[str, ...]
     guard: str = ""
     is_negated: bool = False
-    location: tuple[int, int] | None = None
+    location: str = ""
 
     @property
     def root(self) -> str:
@@ -56,7 +57,7 @@ class Instruction(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A kernel in PTX: the names of its parameters, its instructions, labels as positions, and the source files.
+    """A kernel in PTX: the names of its parameters, its instructions, and labels as positions.
 
     `shared` has the sizes in bytes of the arrays in shared memory, also of other kernels. That of the dynamic one is 0.
     """
@@ -64,7 +65,6 @@ class Entry(NamedTuple):
     parameters: tuple[str, ...]
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
-    files: dict[int, str]
     shared: dict[str, int]
 
 
@@ -76,7 +76,7 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
     parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
-    location = None
+    files, location = {number: Path(name).name for number, name in _FILE.findall(ptx)}, ""
     scopes: list[dict[str, str]] = []  # the names that registers of inline PTX get, which may be those of others
     for number, match in enumerate(_STATEMENT.finditer(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :]))):
         file, line, label, brace, text = match.groups()
@@ -87,7 +87,7 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
             if not scopes:
                 break
         elif file:
-            location = int(file), int(line)
+            location = f"{files.get(file, '')}:{line}"
         elif label in labels:
             raise PtxError(f"{label} is declared in more than one scope")
         elif label:
@@ -102,8 +102,7 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
             instructions.append(_instruction(text, location))
         elif not _DIRECTIVE.match(text):
             raise PtxError(f"unknown directive: {text}")
-    files = {int(number): name for number, name in _FILE.findall(ptx)}
-    return Entry(parameters, tuple(instructions), labels, files, _read_shared(ptx))
+    return Entry(parameters, tuple(instructions), labels, _read_shared(ptx))
 
 
 def _read_shared(ptx: str) -> dict[str, int]:
@@ -115,7 +114,7 @@ def _read_shared(ptx: str) -> dict[str, int]:
     return {name: size for name, (size, *others) in sizes.items() if not others}
 
 
-def _instruction(text: str, location: tuple[int, int] | None) -> Instruction:
+def _instruction(text: str, location: str) -> Instruction:
     guard = _GUARD.match(text)
     opcode, *rest = (text[guard.end() :] if guard else text).split(None, 1)
     operands = tuple(operand.strip() for operand in _OPERAND.findall("".join(rest)) if operand.strip())

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.execution import SHARED
 from jitload.bounds.extents import ends_of, reader
-from jitload.bounds.ptx import PtxError
 from jitload.bounds.regions import extent_of
-from jitload.bounds.terms import ONE, ZERO, Polynomial, is_never_negative
-from jitload.bounds.values import Node
+from jitload.bounds.terms import ZERO, Polynomial, is_never_negative
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import Parameter
 
@@ -22,10 +20,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
 
     Return no steps if the threads of no launch are known to be separate.
     """
-    try:
-        accesses, entry = find_accesses(ptx, symbol, parameters)
-    except (PtxError, RecursionError):
-        return ()
+    accesses, entry = find_accesses(ptx, symbol, parameters)
     is_known = {id(a.instruction): a.range is not None and SHARED not in a.pointer for a in accesses}
     for instruction in entry.instructions:
         has_address = any("[" in operand for operand in instruction.operands) and "param" not in instruction.modifiers
@@ -55,7 +50,7 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
 
     The coordinates of a thread are digits of its address, and each is worth more than the lesser ones reach.
     """
-    addresses = [(_factors(access.node), access.size) for access in accesses if access.node]
+    addresses = [(access.offset.factors() or {}, access.size) for access in accesses]
     first = addresses[0][0]
     ends = []
     for factors, size in addresses:
@@ -69,30 +64,3 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
         worth, count = first.get(coordinate, ZERO), extent_of(coordinate)
         yield worth - reach if worth.terms else -count + 1
         reach += worth * (count - 1)
-
-
-def _factors(node: Node) -> dict[str, Polynomial]:  # noqa: PLR0911  one for each kind
-    """Return the factors of the coordinates in an address, by their names, and under "" what depends on no coordinate.
-
-    If the address is not linear in the coordinates, there is a factor "?".
-    """
-    parts = [_factors(part) for part in node.inputs] if node.kind != "merge" else []
-    match node.kind:
-        case "known":
-            return {"": node.value}
-        case "coordinate":
-            return {node.value: ONE}
-        case "pointer":
-            return {}
-        case "fit" | "same":
-            return parts[0]
-        case "add":
-            left, right = parts
-            sums = {name: left.get(name, ZERO) + right.get(name, ZERO) for name in left.keys() | right.keys()}
-            return {name: factor for name, factor in sums.items() if factor.terms}
-        case "mul" if not parts[0].keys() - {""} or not parts[1].keys() - {""}:
-            uniform, varying = parts if not parts[0].keys() - {""} else parts[::-1]
-            return {name: factor * uniform.get("", ZERO) for name, factor in varying.items()}
-        case "div" if not parts[0].keys() - {""}:
-            return {"": parts[0].get("", ZERO) // node.value}
-    return {"?": ONE}

@@ -1,7 +1,8 @@
-"""Integers that are known at the launch: polynomials of parameters and of the extents of the grid and the block.
+"""Polynomials of parameters, of the extents of the grid and the block, and of what varies between threads.
 
 A symbol is a string, as messages write it: `n` for a parameter, `grid.x` and `block.x`. It may be a minimum, a maximum
-or a quotient of polynomials, too.
+or a quotient of polynomials, too. Other symbols vary between threads and iterations: coordinates such as `tid.x`,
+pointers, the counters of loops, and unknown numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Monomial = tuple[str, ...]
 Number = Union["Polynomial", int]
 Name = Literal["MIN", "MAX", "FLOORDIV"]
 
-_EXTENT = re.compile(r"(?:grid|block)\.[xyz]")
+EXTENTS = {"ctaid": "grid", "tid": "block"}  # the symbols for how many values coordinates have
+POINTER, COUNTER, UNKNOWN, SUM = "&", "#", "?", "="  # begin other symbols that vary
+_EXTENT = re.compile(r"(?:grid|block)\.[xyz]")  # at least 1
+_NATURAL = re.compile(r"(?:grid|block|ctaid|tid)\.[xyz]|#\d+")  # at least 0
 
 
 def _order(symbol: str) -> tuple[bool, bool, str]:
@@ -88,10 +92,44 @@ class Polynomial:
                 yield Op("ADD", 1, factor) if number else Op("CONSTANT", value=factor)
                 continue
             for position, symbol in enumerate(symbols):
-                yield from symbol.steps(read) if isinstance(symbol, Operation) else (read(symbol),)
+                if isinstance(symbol, Operation):
+                    for place, operand in enumerate(symbol.operands):
+                        yield from (*operand.steps(read), *(Op(symbol.name),) * (place > 0))
+                else:
+                    yield read(symbol)
                 yield from (Op("MUL"),) * (position > 0)
             yield from (Op("MUL", 1, factor),) * (factor != 1)
             yield from (Op("ADD"),) * (number > 0)
+
+    def symbols(self) -> set[str]:
+        """Return the symbols."""
+        return {symbol for monomial in self.terms for symbol in monomial}
+
+    def substitute(self, values: Mapping[str, Polynomial]) -> Polynomial:
+        """Return the polynomial with other ones in place of symbols."""
+        result = Polynomial({})
+        for monomial, factor in self.terms.items():
+            product = Polynomial.of(factor)
+            for symbol in monomial:
+                product *= values.get(symbol, Polynomial.of(symbol))
+            result += product
+        return result
+
+    def factors(self) -> dict[str, Polynomial] | None:
+        """Return the factors of symbols that vary, and under "" the rest, or None if such symbols are multiplied."""
+        factors: dict[str, Polynomial] = {}
+        for monomial, factor in self.terms.items():
+            symbol, *others = [*filter(is_varying, monomial), ""]
+            if len(others) > 1:
+                return None
+            rest = Polynomial({tuple(other for other in monomial if other != symbol): factor})
+            factors[symbol] = factors.get(symbol, Polynomial({})) + rest
+        return factors
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether it is the same for all threads and iterations."""
+        return not any(map(is_varying, self.symbols()))
 
     @property
     def constant(self) -> int | None:
@@ -122,11 +160,10 @@ class Operation(str):  # noqa: SLOT000  a string has no room for slots
         symbol.name, symbol.operands = name, (*operands,)
         return symbol
 
-    def steps(self, read: Callable[[str], Op]) -> Iterator[Op]:
-        """Yield the steps of the evaluator for the operation."""
-        for number, operand in enumerate(self.operands):
-            yield from operand.steps(read)
-            yield from (Op(self.name),) * (number > 0)
+
+def is_varying(symbol: str) -> bool:
+    """Return whether a symbol may differ between threads or iterations."""
+    return symbol.startswith((POINTER, COUNTER, UNKNOWN, SUM, "tid.", "ctaid."))
 
 
 def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynomial:
@@ -145,7 +182,7 @@ def extreme(name: Literal["MIN", "MAX"], terms: Iterable[Polynomial]) -> Polynom
 
 
 def is_never_negative(polynomial: Polynomial) -> bool:
-    """Return whether a polynomial is known not to be negative, because extents of the grid and the block are not."""
+    """Return whether a polynomial is known not to be negative, because extents and coordinates are not."""
     least = polynomial.terms.get((), 0)
     for monomial, factor in polynomial.terms.items():
         match monomial:
@@ -154,7 +191,7 @@ def is_never_negative(polynomial: Polynomial) -> bool:
                 cases = (is_never_negative(others + operand * factor) for operand in operation.operands)
                 return any(cases) if (factor < 0) == (operation.name == "MIN") else all(cases)
             case (_, *_):
-                if factor < 0 or not all(map(_EXTENT.fullmatch, monomial)):
+                if factor < 0 or not all(map(_NATURAL.fullmatch, monomial)):
                     return False
-                least += factor  # each extent is at least 1
+                least += factor * all(map(_EXTENT.fullmatch, monomial))
     return least >= 0
