@@ -6,6 +6,7 @@ import ctypes
 import shutil
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from support.arrays import CudaArray, tensor_of
 from support.driver import StubDriver
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 from support.wrapper_fixtures import IMAGE, features, libraries  # noqa: F401  pytest finds them here
-from support.wrappers import load, refusal
+from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, refusal
 
 MAX_DYNAMIC_SHARED = "8"  # cuda.h's numbers, as the log has them
 CLUSTER_POLICY = 5
@@ -171,3 +172,31 @@ def test_the_builder(features, stub_driver):
     numbers = [built.attribute(number) for number in (CLUSTER_POLICY, LAUNCH_PDL, LAUNCH_PRIORITY)]
     assert numbers == [1, 1, -3]
     assert cooperative.attribute(LAUNCH_COOPERATIVE) == 1
+
+
+@pytest.fixture(scope="module", params=["bare", "driver"])
+def names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Every public name of tvm-ffi's launcher headers, without a header of CUDA's, and with the driver's API."""
+    has_cuda = request.param != "bare"
+    if has_cuda and find_cuda_headers() is None:
+        pytest.skip("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
+    flags = ["-DTVM_FFI_CUBIN_LAUNCHER_USE_DRIVER_API=1"] if has_cuda else []
+    wrapper = Wrapper(source="unified", flags=flags, has_cuda=has_cuda)
+    return load(build_wrapper(wrapper, tmp_path_factory.mktemp("names") / request.param))
+
+
+def test_all_forms_of_a_launch(names, stub_driver):
+    stub_driver.use_device(0)
+    assert names.launches(IMAGE) == 7
+    launches = stub_driver.launches()
+    grids = [(1, 1, 1), (2, 3, 1), (2, 3, 4), (4, 1, 1), (4, 1, 1), (1, 1, 1), (1, 1, 1)]
+    assert [launch.grid for launch in launches] == grids
+    assert [launch.shared_bytes for launch in launches] == [0, 64, 0, 128, 128, 0, 0]
+    assert [launch.cluster for launch in launches[3:5]] == [(2, 1, 1)] * 2
+
+
+def test_by_handle(names, stub_driver):
+    stub_driver.use_device(0)
+    assert names.by_handle(IMAGE, -1) == 232_448 - 128
+    assert names.by_handle(IMAGE, 100_000) == 100_000
+    assert "CUDA_ERROR_INVALID_VALUE (1)" in refusal(names.by_handle, IMAGE, 300_000)

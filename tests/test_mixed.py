@@ -73,6 +73,26 @@ def test_the_headers_of_cuda_and_cccl_are_found(tmp_path):
     assert list(jitload.load("mixed", sources=tmp_path / "k.cu", functions="run", arch=ARCH)) == ["run"]
 
 
+def test_exports_of_headers_macros_and_objects_count(monkeypatch, tmp_path):
+    class CompilerRanError(Exception):
+        pass
+
+    def run(*_: object, **__: object) -> None:
+        raise CompilerRanError
+
+    monkeypatch.setattr("jitload.host_cpp.library.run_ninja", run)
+    (tmp_path / "exports.h").write_text("#define EXPORT(f) TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f)\n")
+    text = "__global__ void one(float* x) {}\nvoid run_it(float* data) { one<<<1, 1>>>(data); }\n"
+    flag = "-DEXPORT(f)=TVM_FFI_DLL_EXPORT_TYPED_FUNC(f,f);"
+    for source, options in (
+        (f'#include "{tmp_path}/exports.h"\n{text}EXPORT(run_it);\n', {}),
+        (f"{text}EXPORT(run_it)\n", {"extra_cuda_cflags": [flag]}),
+        (text, {"output": str(tmp_path / "mixed.o")}),
+    ):
+        with pytest.raises(CompilerRanError):
+            jitload.build_inline("mixed", cuda_sources=source, arch=ARCH, **options)
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("name", FEATURES)

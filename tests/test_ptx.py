@@ -120,39 +120,31 @@ def test_a_fatbin_gives_the_machine_code_for_an_architecture(no_nvjitlink, tmp_p
     assert Path(jitload.build_inline("m", embed_cubin={"k": taken}, functions={"scale": launch})).exists()
 
 
-def test_a_fatbin_with_ptx_alone_is_compiled(ptx):
-    taken = jitload.compile_cubin(fatbin_of((1, 80, ptx.encode() + b"\0")), arch="sm_90a")
-    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
-
-
-def test_what_nvcc_compresses_is_unpacked_by_the_linker(ptx, tmp_path):
-    if not shutil.which("nvcc"):
-        pytest.skip("nvcc is not installed")
-    (tmp_path / "k.cu").write_text(SOURCE)
-    command = ["nvcc", "-fatbin", "-arch=sm_80", "--compress-mode=size", tmp_path / "k.cu", "-o", tmp_path / "k.fatbin"]
-    subprocess.run(command, check=True)
-    taken = jitload.compile_cubin((tmp_path / "k.fatbin").read_bytes(), arch="sm_90a")
-    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
+def test_ptx_in_a_fatbin_and_what_nvcc_compresses_are_compiled_by_the_linker(ptx, tmp_path):
+    fatbins = [fatbin_of((1, 80, ptx.encode() + b"\0"))]
+    if shutil.which("nvcc"):
+        source, output = tmp_path / "k.cu", tmp_path / "k.fatbin"
+        source.write_text(SOURCE)
+        command = ["nvcc", "-fatbin", "-arch=sm_80", "--compress-mode=size", source, "-o", output]
+        subprocess.run(command, check=True)
+        fatbins.append(output.read_bytes())
+    for fatbin in fatbins:
+        taken = jitload.compile_cubin(fatbin, arch="sm_90a")
+        assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
 
 
 def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
-    words = (
-        "the fatbin 'k.ptx' has neither PTX nor uncompressed machine code for sm_80; it has code for: sm_90a. Name one"
-    )
-    assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data)), arch="sm_80").startswith(words)
+    words = "has neither PTX nor uncompressed machine code for sm_80; it has code for: sm_90a. Name one"
+    assert words in refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data)), arch="sm_80")
     packed = fatbin_of((2, 80, b"compressed"))
-    assert refused(jitload.JitLoadError, packed, arch="sm_80").endswith(
-        "; it has code for: sm_80. Name one of these architectures, or compile the fatbin with --compress-mode=none."
-    )
+    assert refused(jitload.JitLoadError, packed, arch="sm_80").endswith("compile the fatbin with --compress-mode=none.")
     damaged = refused(LoadError, fatbin_of((2, 90, cubin.data))[:-8], arch="sm_80")
     assert damaged.startswith("'k.ptx': this fatbin is damaged or cut off (")
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
-    words = (
-        "compiling PTX ('k.ptx') needs nvJitLink, which was not found. Install it with: pip install nvidia-nvjitlink"
-    )
-    assert refused(ToolchainError, ptx).startswith(words)
+    words = "needs nvJitLink, which was not found. Install it with: pip install nvidia-nvjitlink"
+    assert words in refused(ToolchainError, ptx)
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert refused(ToolchainError, ptx).endswith(" Install it with: pip install nvidia-nvjitlink-cu12")
 
