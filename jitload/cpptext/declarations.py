@@ -277,19 +277,10 @@ def _declaration(tokens: Sequence[Token]) -> list[Token]:
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
     """Return the (start, end) of the tokens inside the `(*name)` of a function pointer, or None for other types."""
     for index in range(1, len(tokens) - 1):
-        is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
-        if tokens[index].text == "(" and is_pointer:
+        if tokens[index].text == "(" and tokens[index + 1].text in ("*", "&"):
             end = find_closing(tokens, index)
             return (index + 1, end) if end > 0 else None
     return None
-
-
-def _is_member_pointer(tokens: Sequence[Token], index: int) -> bool:
-    while index + 1 < len(tokens) and tokens[index].kind == "word" and tokens[index + 1].text == "::":
-        index += 2
-        if index < len(tokens) and tokens[index].text == "*":
-            return True
-    return False
 
 
 def _is_name(tokens: Sequence[Token], index: int) -> bool:

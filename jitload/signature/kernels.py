@@ -6,7 +6,8 @@ and against hand-written signatures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
@@ -66,9 +67,11 @@ def read_kernels(
             wrong.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
-    index = _CandidateIndex(candidates)
+    by_name: dict[str, list[tuple[int, Candidate]]] = {}
+    for number, candidate in enumerate(candidates):
+        by_name.setdefault(unqualified(candidate.name), []).append((number, candidate))
     matches = [
-        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), index)
+        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), by_name)
         for image_kernel in image.kernels
     ]
     matches.sort(key=lambda match: match.source_order)
@@ -97,35 +100,25 @@ class _Match(NamedTuple):
 
     image_kernel: ImageKernel
     name: str
-    source_order: int
+    source_order: int = sys.maxsize
     prototype: _Prototype | None = None
 
 
-class _CandidateIndex:
-    """The functions in a source that look like kernels, by their unqualified names."""
-
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self.count = len(candidates)
-        self._by_name: dict[str, list[tuple[int, Candidate]]] = {}
-        for pair in enumerate(candidates):
-            self._by_name.setdefault(unqualified(pair[1].name), []).append(pair)
-
-    def find(self, names: Iterable[str], types: Sequence[str]) -> tuple[int, Candidate | None]:
-        """Return the function that fits one of the names and the types best, with its position in the source."""
-        for name in names:
-            pairs = self._by_name.get(unqualified(name), [])
-            if candidate := find_candidate(name, types, [candidate for _, candidate in pairs]):
-                return next(pair for pair in pairs if pair[1] is candidate)
-        return self.count, None
-
-
-def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candidates: _CandidateIndex) -> _Match:
+def _match_kernel(
+    image_kernel: ImageKernel, expression: str, probe: str, by_name: Mapping[str, Sequence[tuple[int, Candidate]]]
+) -> _Match:
     name, symbol_types = read_symbol(image_kernel.symbol, expression)
     types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
     if types is None or promoted is None:
-        return _Match(image_kernel, name, candidates.count)
-    source_order, candidate = candidates.find((name, expression), types)
-    parameter_names = _expand_pack(candidate, len(types)) if candidate else ()
+        return _Match(image_kernel, name)
+    source_order = sys.maxsize
+    parameter_names: tuple[str, ...] = ()
+    for name_in_source in (name, expression):
+        pairs = by_name.get(unqualified(name_in_source), ())
+        if candidate := find_candidate(name_in_source, types, [candidate for _, candidate in pairs]):
+            source_order = next(number for number, other in pairs if other is candidate)
+            parameter_names = _expand_pack(candidate, len(types))
+            break
     facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
     return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
 
@@ -185,7 +178,7 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
 
     The types of a C++ kernel's parameters come from its symbol. For an `extern "C"` kernel, only the sizes are known.
     """
-    matches = (_match_kernel(image_kernel, "", "", _CandidateIndex(())) for image_kernel in image.kernels)
+    matches = (_match_kernel(image_kernel, "", "", {}) for image_kernel in image.kernels)
     return tuple(_make_kernel(match, None) for match in matches)
 
 
