@@ -13,7 +13,7 @@ import jitload
 def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(cache, tmp_path, monkeypatch):
     log = script_of_nvcc(tmp_path / "my nvcc", "| cat")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "my nvcc"))
-    headers = tmp_path / "my $headers' (x)\""
+    headers = tmp_path / "my headers"
     headers.mkdir()
     device = '#ifdef __CUDA_ARCH__\n#define NAME "device.h"\n#include NAME\n#else\n#define STEP 0\n#endif\n'
     text = '#include "value.h"\n' + device + FILE.replace("+= 1", "+= STEP")

@@ -29,7 +29,6 @@ _SOURCE = "jitload_unit.cu"
 _END_OF_OPENING = "jitload_end_of_opening"  # a variable that the source declares after its includes
 _FORMAT = "3"  # the version of the template's format in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
-_DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
 _VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that nvcc must pass on unchanged
@@ -60,7 +59,6 @@ def find_template(
     The commands are kept in the cache.
     """
     states = map(file_state, (nvcc.path, compiler.path))
-    options, dirs = _replace_dirs(options)
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
     rows = json.loads(remembered(words, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
     if isinstance(rows, str):
@@ -68,28 +66,7 @@ def find_template(
             "nvcc compiles as a whole, because jitload does not understand this in the output of --dryrun: %s", rows
         )
         return None
-
-    def with_dirs(word: str) -> str:
-        return _DIR_NAME.sub(lambda match: dirs[int(match[1])], word)
-
-    return tuple(NvccCommand(tuple(map(with_dirs, words)), output, tuple(inputs)) for words, output, inputs in rows)
-
-
-def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options with numbered names in place of include directories, and a list of these directories.
-
-    nvcc cannot quote all characters in paths. With numbered names, one template also fits all directories.
-    """
-    result: list[str] = []
-    dirs: list[str] = []
-    for option, before in zip(options, ("", *options), strict=False):
-        prefix = "-I" if option.startswith("-I/") else ""
-        if prefix or before == "-isystem":
-            result.append(f"{prefix}/jitload_dir_{len(dirs)}_")
-            dirs.append(option[len(prefix) :])
-        else:
-            result.append(option)
-    return result, dirs
+    return tuple(NvccCommand(tuple(words), output, tuple(inputs)) for words, output, inputs in rows)
 
 
 def template_steps(template: Template, file: str, header: Path | None = None) -> tuple[Step, ...]:

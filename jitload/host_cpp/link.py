@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from jitload.building.files_read import option_values
@@ -140,43 +141,29 @@ def missing_libraries(
     Raises:
         ToolchainError: A library is not found, and no library in `flags` may replace it.
     """
-    cudart = _missing_cudart(undefined, cuda, flags, name)
-    functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
-    if cuda is None or not functions:
-        return cudart
+    symbols = sorted(undefined, reverse=True) if cuda else ()
+    functions = {library: symbol for symbol in symbols if (library := library_of(symbol))}
+    runtime = sorted(filter(_RUNTIME_FUNCTION.fullmatch, undefined))
+    if runtime and not any("cudart" in flag for flag in flags):
+        functions["cudart"] = runtime[0]
     options: list[str] = []
     for library, function in functions.items():
         if any(f"lib{library}." in flag or flag == f"-l{library}" for flag in flags):
             continue
-        if path := find_library(library, cuda):
+        is_runtime = library == "cudart"
+        path = (find_cudart if is_runtime else partial(find_library, library))(cuda) if cuda else None
+        if path:
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
-        elif not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
+        elif is_runtime or not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
+            wheel = library_wheel(library, cuda.major if cuda else 13)
             raise ToolchainError(
                 Words(
                     f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
-                    f"pip install {library_wheel(library, cuda.major)}, or name one in ",
+                    f"pip install {wheel}, or name one in ",
                     *(Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
                 )
             )
-    return (*cudart, *options)
-
-
-def _missing_cudart(
-    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
-) -> tuple[str, ...]:
-    functions = sorted(symbol for symbol in undefined if _RUNTIME_FUNCTION.fullmatch(symbol))
-    if not functions or any("cudart" in flag for flag in flags):
-        return ()
-    cudart = find_cudart(cuda) if isinstance(cuda, CudaToolchain) else None
-    if cudart is None:
-        raise ToolchainError(
-            Words(
-                f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not "
-                "found. Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or ",
-                *("name one in ", Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
-            )
-        )
-    return (str(cudart), f"-Wl,-rpath,{cudart.parent}")
+    return tuple(options)
 
 
 # ---- functions of the driver -------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -337,15 +337,21 @@ def _has_resources(cache_dir: Path) -> bool:
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make the precompiled header that `job` describes. Give up if another process holds the lock for too long."""
+    """Make the precompiled header that `job` describes. Exit if another process holds the lock for too long.
+
+    All precompiling processes of this user on a machine share the lock.
+    """
+    from filelock import FileLock
+
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, lambda *_: sys.exit(1))  # exit normally, which removes the work directory
     signal.alarm(_WALL_S)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
-    with precompiling_lock(_LOCK_TIMEOUT_S) as is_locked:
-        if not is_locked or not _has_resources(cache_dir):
+    lock = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
+    with FileLock(lock, timeout=_LOCK_TIMEOUT_S, mode=0o600):
+        if not _has_resources(cache_dir):
             return
         with claim_entry(cache_dir, key, read_settings()) as work:
             if work.entry:
@@ -355,26 +361,6 @@ def precompile(job: Mapping[str, Any]) -> None:
                 record_failure(key, cache_dir, problem)
                 return
             publish_header(work, headers)
-
-
-@contextmanager
-def precompiling_lock(timeout_s: float) -> Iterator[bool]:
-    """Hold the lock that all precompiling processes of this user on a machine share.
-
-    Yield False if the lock does not become free in time.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
-    try:
-        lock.acquire()
-    except (OSError, Timeout):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def make_header(

@@ -72,8 +72,8 @@ def _loaded(library: str) -> Iterator[Path]:
 
 
 def library_wheel(library: str, major: int) -> str:
-    """Return the name of the wheel that has a library and its headers."""
-    directory = _DIRECTORIES[library]
+    """Return the name of the wheel that has a library and its headers. The runtime library is `cudart`."""
+    directory = _DIRECTORIES.get(library, "cuda_runtime")
     name = f"nvidia-{directory.replace('_', '-')}"
     return name if major >= 13 and directory not in _SEPARATE else f"{name}-cu{major}"
 
