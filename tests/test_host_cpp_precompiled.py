@@ -90,7 +90,7 @@ def is_used(number, **options):
 def would_use_header(build):
     """Return whether a build, the call of a function, would use a precompiled header, without running the compiler."""
 
-    def stop(build, launcher):
+    def stop(build):
         raise CompilerStarted(build.precompiled)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(CompilerStarted) as caught:

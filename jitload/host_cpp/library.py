@@ -1,8 +1,7 @@
 """Build the library, object file or program of a request that has hand-written C++.
 
-The compiler takes most of the time, so other work runs in parallel: a thread builds the launcher (jitload's C++ for
-launching kernels), and the same run of ninja compiles and tries a link that will probably be sufficient. The compiled
-objects then show what the link lacks, such as functions of CUDA. If anything is missing, the library is linked again.
+One run of ninja compiles and tries a link that will probably be sufficient. The compiled objects then show what the
+link lacks, such as functions of CUDA. If anything is missing, the library is linked again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +64,8 @@ def build_host_library(
     check_has_exports(request)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
     build = replace(build, exports=choose_host_exports(request), library_dirs=library_include_dirs(cuda))
-    launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
+    if _probably_launches(request.host):
+        build = replace(build, launcher=_find_launcher(build))
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(build)
@@ -78,7 +77,7 @@ def build_host_library(
     build = replace(build, link_flags=link_flags)
     if build.host.is_torch:
         check_conditions(build)
-    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    build = _build_object(build) if build.host.is_object else _build_library(build)
     dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
     _remove_temporaries(build)
     return dependencies
@@ -94,10 +93,7 @@ def _find_object(name: NativeName, build: HostBuild) -> Path:
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library probably needs the launcher or `torch_runtime`.
-
-    If so, jitload prepares that object file in the background.
-    """
+    """Return whether the library probably needs the launcher or `torch_runtime`. The first link then has it."""
     if host.is_object:
         return False
     if host.is_torch:
@@ -149,16 +145,14 @@ def _hint(log: str, build: HostBuild) -> str:
 # ---- a library ---------------------------------------------------------------------------------------------------
 
 
-def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
+def _build_library(build: HostBuild) -> HostBuild:
     """Compile and link a library. Return the build with the options and objects that were finally used."""
     specs = _header_specs(build)
-    runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
-    build, tried_link = _compile(build, specs, launcher)
-    if runtime:
-        build = _with_wrapper(build, runtime)
+    build, tried_link = _compile(build, specs)
+    build = _with_wrapper(build)
     prefix = objects.LAUNCHER_PREFIX.encode()
-    if launcher or any(prefix in path.read_bytes() for path in build.unit_objects):
-        build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
+    if build.launcher is None and any(prefix in path.read_bytes() for path in build.unit_objects):
+        build = replace(build, launcher=_find_launcher(build))
     if tried_link is None or tried_link.inputs != link_step(build).inputs or not build.product.exists():
         _link(build)
     symbols = read_dynamic_symbols(build.product.read_bytes())
@@ -172,12 +166,14 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     return build
 
 
-def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
-    """Write the wrapper of the functions of plain types, and return the build with the wrapper.
+def _with_wrapper(build: HostBuild) -> HostBuild:
+    """Write the wrapper of the functions of plain types, if there are any, and return the build with the wrapper.
 
     The types are read from the compiled objects. A function may turn out to have a type of tvm-ffi under another name.
     tvm-ffi's macro then exports the function, and the sources are compiled again.
     """
+    if not has_typed(build.exports):
+        return build
     functions = read_typed_functions(build.exports, build.unit_objects)
     if ffi_names := {name for name, function in functions.items() if function is None}:
         exports = tuple(e._replace(is_typed=e.is_typed and e.name not in ffi_names) for e in build.exports)
@@ -188,7 +184,7 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
     if not functions:
         return build
     write_host_wrapper(build.request, filter(None, functions.values()), build.work.dir)
-    return replace(build, runtime=runtime.result())
+    return replace(build, runtime=_find_object("runtime", build))
 
 
 def _link(build: HostBuild) -> None:
@@ -238,9 +234,7 @@ def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
     return specs
 
 
-def _compile(
-    build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec], launcher: Future[Path] | None
-) -> tuple[HostBuild, Step | None]:
+def _compile(build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec]) -> tuple[HostBuild, Step | None]:
     """Compile with the precompiled headers that exist.
 
     If the compile fails, or if a precompiled header is damaged, compile again without precompiled headers. Errors
@@ -253,12 +247,12 @@ def _compile(
     candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
     headers = {file: header for file, header in candidates.items() if header}
     if not headers:
-        return build, _compile_and_try_link(build, launcher)
+        return build, _compile_and_try_link(build)
     distinct = {header.path: header for header in headers.values()}
     checks = {path: run_in_background(header.is_intact) for path, header in distinct.items()}
     with_headers, failure = replace(build, precompiled=headers), None
     try:
-        tried_link = _compile_and_try_link(with_headers, launcher)
+        tried_link = _compile_and_try_link(with_headers)
     except CompileError as error:
         failure = error
     damaged = [distinct[path] for path, check in checks.items() if not check.result()]
@@ -266,13 +260,13 @@ def _compile(
         precompiled.remove_damaged(header)
     if failure is None and not damaged:
         return with_headers, tried_link
-    tried_link = _compile_and_try_link(build, launcher)
+    tried_link = _compile_and_try_link(build)
     for file in headers if failure and not damaged else ():
         precompiled.record_failure(specs[file].key, cache_dir, str(failure))
     return build, tried_link
 
 
-def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
+def _compile_and_try_link(build: HostBuild) -> Step | None:
     """Compile. Also link, in the same run of ninja, if the link probably needs no further objects or libraries.
 
     Returns:
@@ -280,9 +274,8 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
     """
     attempt = None
     can_link = not has_typed(build.exports)  # typed functions need a wrapper, which is written later
-    # A launcher in the cache is found in milliseconds. The link does not wait for a launcher that is being built.
-    if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
-        attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
+    if can_link and not build.host.link_flags:
+        attempt = _fast_link(build)
     try:
         _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
     except CompileError as error:
@@ -309,10 +302,9 @@ def _build_object(build: HostBuild) -> HostBuild:
 
     Undefined symbols may remain, because the user links the object file with other files that define them.
     """
-    runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
-    if runtime:
-        build = _with_wrapper(build, runtime)
+    build = _with_wrapper(build)
+    if build.runtime:
         _run(build, compile_steps(build))
     for path in build.unit_objects:
         objects.show_exports(path)

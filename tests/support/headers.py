@@ -2,7 +2,6 @@
 
 import subprocess
 from collections.abc import Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -66,13 +65,11 @@ def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
         headers = {file: header_in_run(spec, build) for file, spec in library._header_specs(build).items()}
         return replace(build, precompiled={file: header for file, header in headers.items() if header})
 
-    def compile_in_run(
-        build: HostBuild, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None
-    ) -> tuple[HostBuild, Step | None]:
+    def compile_in_run(build: HostBuild, specs: Mapping[str, HeaderSpec]) -> tuple[HostBuild, Step | None]:
         if build.request.settings.precompiles:
-            return compile_library(build, specs, launcher)
+            return compile_library(build, specs)
         build = with_headers(build)
-        return build, library._compile_and_try_link(build, launcher)
+        return build, library._compile_and_try_link(build)
 
     patch.setattr(library, "_compile", compile_in_run)
     patch.setattr(library, "_build_object", lambda build: build_object(with_headers(build)))
