@@ -19,7 +19,6 @@ from jitload.candidate import Candidate
 from jitload.codegen.wrapper import Wrapper, describe_wrapper, write_record_files, write_wrapper
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
-from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
@@ -29,7 +28,6 @@ from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import parameter_slots, read_kernels
-from jitload.signature.layouts import HOST_LAYOUT_DECLARATIONS, Layout, host_layouts, read_layouts
 from jitload.signature.probe import kernel_expression
 from jitload.words import Argument, Words
 
@@ -292,20 +290,6 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
     return has_library_names or any(_FFI_TEXT.search(text) for text in texts)
 
 
-def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return C++ lines that record the layouts of structures in the object file.
-
-    The structures are parameter types of exported functions.
-    """
-    reading = SourceReading(tuple(texts), (), [Path(path) for path in include_dirs])
-    lines = [
-        host_layouts(export.name, (export.expression, export.candidates[0]), reading)
-        for export in exports
-        if export.is_typed and len({candidate.types for candidate in export.candidates}) == 1
-    ]
-    return f"{HOST_LAYOUT_DECLARATIONS}{''.join(lines)}" if any(lines) else ""
-
-
 # ---- after the compile -------------------------------------------------------------------------------------------
 
 
@@ -314,23 +298,17 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
 
     The value is None if the function turns out to have a type that only tvm-ffi can convert.
     """
-    symbols, names = {}, set()
+    symbols = {}
     for path in objects:
         data = path.read_bytes()
         if _PROBE in data:
             for symbol in ElfFile(data).symbols():
-                names.add(symbol.name)
                 if symbol.name.startswith("_Z20__jitload_host_probe"):
                     symbols[read_host_probe(symbol.name).name] = symbol.name
-    layouts = read_layouts(sorted(names))
-    return {
-        export.name: _read_function(export, symbols.get(export.name, ""), layouts)
-        for export in exports
-        if export.is_typed
-    }
+    return {export.name: _read_function(export, symbols.get(export.name, "")) for export in exports if export.is_typed}
 
 
-def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> Export | None:
+def _read_function(export: HostExport, symbol: str) -> Export | None:
     probe = read_host_probe(symbol)
     types = (probe.result, *probe.types)
     if probe.kind == _CONVERTED or any(_FFI_TYPE.search(type_) or is_string(type_) for type_ in types):
@@ -346,7 +324,7 @@ def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -
         max_threads=0,
     )
     image = Image(arch="host", kernels=(image_kernel,), variables=())
-    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
+    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
     parameters = tuple(map(_with_stream, kernel.parameters))
     kernel = kernel._replace(symbol=f"__jitload_call_{export.name}", parameters=parameters)
     kernel = rename_parameters(export.name, kernel, export.launch)

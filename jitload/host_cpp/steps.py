@@ -13,7 +13,7 @@ from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
-from jitload.host_cpp.functions import CALL_HEADER, HostExport, layout_lines, needs_prelude
+from jitload.host_cpp.functions import CALL_HEADER, HostExport, needs_prelude
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
@@ -136,7 +136,6 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], request: Request) -> s
         parts.append(f"#line 1 {label}\n{export.text}")
         if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=string_literal(doc), size=len(doc.encode())))
-    parts.append(layout_lines([text for _, text in unit.pieces], exports, request.include_dirs))
     return "".join(parts)
 
 

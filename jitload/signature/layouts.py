@@ -1,8 +1,8 @@
 """Asks compilers for the members of structures that are passed by value, and for the types of device variables.
 
 The names of the members come from the source (`cpptext/structures`). Their offsets, sizes and types come from the
-mangled names of template instances, which are name expressions for NVRTC, and functions in the object file for host
-compilers. The first half of this file writes the template instances, and the second half reads their mangled names.
+mangled names of template instances, which are name expressions for NVRTC, and functions in the object file for g++. The
+first half of this file writes the template instances, and the second half reads their mangled names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ template<class __jitload_r, class __jitload_p, class... __jitload_a>
 struct __jitload_nth_parameter<0, __jitload_r(__jitload_p, __jitload_a...)> : __jitload_element<__jitload_p> {};
 template<unsigned long __jitload_offset, unsigned long __jitload_size, class __jitload_t> struct __jitload_field;
 template<unsigned long __jitload_name, unsigned long __jitload_size, bool __jitload_is_complete> struct __jitload_whole;
-template<class __jitload_t, class... __jitload_fields> struct __jitload_list;
 #ifdef __CUDACC_RTC__ /* 114: no definition, which is an error if an argument is in an anonymous namespace */
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 114
@@ -57,12 +56,6 @@ template<class __jitload_t, class... __jitload_fields> __global__ void __jitload
 #endif
 """
 
-HOST_LAYOUT_DECLARATIONS = (
-    '#line 1 "<layouts>"\n#pragma GCC diagnostic ignored "-Winvalid-offsetof"\n'
-    "#ifdef __CUDACC__\n#pragma nv_diag_suppress 1427\n#endif\n"
-    + LAYOUT_DECLARATIONS.replace("__global__ void __jitload_members();",
-                                  "__attribute__((noinline)) void __jitload_members() {}")
-)  # fmt: skip
 _MAX_DEPTH = 8  # levels of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
@@ -119,40 +112,6 @@ def layout_queries(
         for number, name in enumerate(declarations.variables)
     ]
     return LayoutQueries((*layouts, *variables), declarations.variables)
-
-
-def host_layouts(name: str, function: tuple[str, Candidate], reading: SourceReading) -> str:
-    """Return lines of C++ that put the layouts of a host function's parameters into the names of symbols.
-
-    A wrong guess about a structure does not break the build. The lines name members only where C++ ignores errors
-    (SFINAE).
-
-    Args:
-        name: The function's exported name.
-        function: A C++ expression for the function, and the function's declaration.
-        reading: What the source says.
-    """
-    roots = tuple(_roots([function]))
-    names = frozenset(name for root in roots for name in root.names)
-    declarations = reading.declarations(names) if names else None
-    lines = []
-    for number, (root, steps, structure) in enumerate(_chains(declarations, roots) if declarations else ()):
-        parameters = ["class __jitload_t0"]
-        for depth, step in enumerate(steps):
-            member = _member(f"__jitload_t{depth}", step)
-            parameters.append(
-                f"class __jitload_t{depth + 1} = typename __jitload_element<decltype({member})>::__jitload_type"
-            )
-        for part, expression in enumerate(_expressions(f"__jitload_t{len(steps)}", structure, _host_offset)):
-            test = f"__jitload_layout_{name}_{number}_{part}"
-            lines.append(
-                f"struct {test} {{ template<{', '.join(parameters)}> static "
-                f"{expression.replace('__jitload_members<', '__jitload_list<', 1)} __jitload_test(int); "
-                "template<class> static void __jitload_test(...); };\n"
-                f'extern "C" __attribute__((used, visibility("hidden"))) const void* const {test}_name = (const void*)'
-                f"&__jitload_members<decltype({test}::__jitload_test<{root}>(0))>;\n"
-            )
-    return "".join(lines)
 
 
 def _typed_kernels(
@@ -282,8 +241,6 @@ def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
 
 def _read_layout(readable: str) -> Layout | None:
     name, *parts = _arguments(readable.removeprefix("void __jitload_members"))
-    if name.startswith("__jitload_list<"):
-        name, *parts = _arguments(name.removeprefix("__jitload_list"))
     members, size, is_complete = [], 0, False
     for part in parts:
         first, second, third = _arguments(part[part.index("<") :])
