@@ -72,7 +72,7 @@ def test_what_is_wrong_with_given_cubins(cubin, ptx):
             JitLoadError,
             r"embed_cubin\['a'\] and embed_cubin\['b'\] are both for sm_90a",
         ),
-        ({"a": cubin, "b": other}, fill, JitLoadError, "the cubins for sm_90a and sm_80 have different kernels"),
+        ({"a": cubin, "b": other}, fill, LaunchSpecError, "Make one module for each architecture"),
     ]
     for cubins, functions, error, words in cases:
         with pytest.raises(error, match=words):

@@ -47,7 +47,7 @@ from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, I
 from jitload.request.arguments import Instrumentation
 from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
-from jitload.signature.kernels import known_candidates, read_kernels
+from jitload.signature.kernels import known_candidates, read_kernels, with_signatures
 from jitload.signature.layouts import layout_queries, read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
@@ -119,14 +119,16 @@ def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProg
     layouts = read_layouts(object_file.layouts())
     candidates = known_candidates(source.reading, image)
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
+    launched = {kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()}
+    kernels = read_kernels(image, lowered, candidates, layouts)
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, candidates, source.signatures_by_expression, layouts),
+            kernels=with_signatures(kernels, image, launched, source.signatures),
             variables=typed_variables(image.variables, layouts, compilation.layouts.variables),
         ),
-        symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
+        symbols=launched,
         candidates=candidates,
         headers=compilation.user_headers,
     )

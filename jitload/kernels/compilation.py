@@ -101,7 +101,7 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     compilation = _Compilation(source, arch, toolchain)
     result, image = compilation.compile(source.first_expressions)
     from jitload.model import CompiledSource, Cubin
-    from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels
+    from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels, with_signatures
 
     symbols = compilation.symbols(result)
     if missing := find_expressions_to_probe(image, symbols):
@@ -109,7 +109,9 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
         symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
     candidates = known_candidates(reading, image)
-    kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
+    launched = {kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
+    kernels = read_kernels(image, symbols, candidates, layouts)
+    kernels = with_signatures(kernels, image, launched, source.signatures)
     if result.log:
         log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, compilation.layouts.variables)
@@ -117,7 +119,7 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
         headers = reading.files(own_dirs, compilation.declarations)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
-        symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
+        symbols=launched,
         candidates=candidates,
         headers=headers,
     )

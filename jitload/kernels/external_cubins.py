@@ -6,20 +6,17 @@ The types of their kernels come from mangled symbols, from `Launch(signature=…
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.model import CompiledSource, Cubin, Image, Kernel
 from jitload.request.cubins import LabelledCubin
-from jitload.request.launch import Launch
 from jitload.request.request import Request
-from jitload.signature.declared import check_agrees, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import check_is_typed, choose_export_names, layout_difference
-from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
-from jitload.signature.types import describe_type
+from jitload.signature.exports import check_layouts
+from jitload.signature.kernels import read_kernels, with_signatures
 from jitload.words import Argument, Words
 
 
@@ -29,28 +26,27 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     Each result also has a mapping from the kernels' names in the request's `Launch` records to the kernels' symbols.
 
     Raises:
-        JitLoadError: Two cubins are for the same architecture, an architecture of the request has no cubin, or the
-            cubins have different kernels.
-        LaunchSpecError: A `Launch` names a kernel that does not exist.
+        JitLoadError: Two cubins are for the same architecture, or an architecture of the request has no cubin.
+        LaunchSpecError: A `Launch` names a kernel that does not exist, or the cubins have different kernels.
         LoadError: The bytes are not a cubin.
     """
     images = [read_image(cubin.data, name=cubin.label) for cubin in request.cubins]
     cubins = [_typed_cubin(cubin, image) for cubin, image in zip(request.cubins, images, strict=True)]
     _check_archs(request, [cubin.arch for cubin in cubins])
-    launched = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
-    symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in launched}
-    cubins = [_with_signatures(cubin, image, request, symbols) for cubin, image in zip(cubins, images, strict=True)]
-    for later in cubins[1:]:
-        if difference := layout_difference(cubins[0], later):
-            raise JitLoadError(
-                f"the cubins for {cubins[0].arch} and {later.arch} have different kernels ({difference}): load them as "
-                "two modules"
-            )
-    return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
+    functions = request.functions or ()
+    symbols = {launch.kernel: _symbol_of(launch.kernel, name, cubins[0]) for name, launch in functions if launch.kernel}
+    signatures = [(launch.kernel or name, launch.signature) for name, launch in functions if launch.signature]
+    cubins = [
+        replace(cubin, kernels=with_signatures(cubin.kernels, image, symbols, signatures))
+        for cubin, image in zip(cubins, images, strict=True)
+    ]
+    result = tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
+    check_layouts(result)
+    return result
 
 
 def _typed_cubin(cubin: LabelledCubin, image: Image) -> Cubin:
-    kernels = cubin.kernels or read_kernels_without_source(image)
+    kernels = cubin.kernels or read_kernels(image)
     variables = demangle_variables(image.variables)
     return Cubin(data=cubin.data, arch=image.arch, kernels=kernels, variables=variables)
 
@@ -94,28 +90,3 @@ def _with_types(kernel: Kernel) -> str:
 
 def _without_spaces(text: str) -> str:
     return text.replace(" ", "")
-
-
-def _with_signatures(cubin: Cubin, image: Image, request: Request, symbols: Mapping[str, str]) -> Cubin:
-    """Return the cubin with the parameter types in `signature` of the request's `Launch` records.
-
-    Raise SignatureError if an exported kernel still has unknown types. Function names without a kernel are skipped.
-    Later, `choose_exports` raises an error that lists the kernels.
-    """
-    image_kernels = {kernel.symbol: kernel for kernel in image.kernels}
-    kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
-    by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
-    for name, launch in request.functions or [(name, Launch()) for name in by_name]:
-        symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
-        if symbol not in kernels:
-            continue  # the caller reports cubins that have different kernels
-        if launch.signature:
-            parameters = parse_signature(launch.signature, name, (kernels[symbol].name, symbol))
-            types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
-            compiled = kernels[symbol].parameters
-            if not any(parameter.kind == "bits" for parameter in compiled):
-                check_agrees(types, [describe_type(parameter.type) for parameter in compiled], name)
-                types = [parameter.type for parameter in compiled]
-            kernels[symbol] = make_typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
-        check_is_typed(kernels[symbol])
-    return replace(cubin, kernels=tuple(kernels.values()))

@@ -15,7 +15,7 @@ from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import read_kernels_without_source
+from jitload.signature.kernels import read_kernels
 from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 from jitload.words import Argument, Words
@@ -115,7 +115,7 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
 
 def _typed_cubin(code: bytes, image: Image, arch: str, *, log: str = "") -> Cubin:
     variables = demangle_variables(image.variables)
-    return Cubin(data=code, arch=arch, log=log, kernels=read_kernels_without_source(image), variables=variables)
+    return Cubin(data=code, arch=arch, log=log, kernels=read_kernels(image), variables=variables)
 
 
 def _nvjitlink_option(option: str) -> str:

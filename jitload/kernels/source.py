@@ -112,14 +112,6 @@ class DeviceSource(_Parts):
         return ((header, join_pieces([(str(header.path), header.text)])) for header in self.headers)
 
     @property
-    def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of `signatures`, with each kernel's C++ expression in place of its name."""
-        return tuple(
-            (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
-            for kernel, signature in self.signatures
-        )
-
-    @property
     def is_minimal(self) -> bool:
         """Whether `--minimal` surely leaves the code unchanged. It saves a sixth of a small kernel's compile time."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))

@@ -352,14 +352,14 @@ def list_sizes(slots: Sequence[ParameterSlot | Parameter]) -> str:
 def check_layouts(compiled: Sequence[CompiledSource]) -> None:
     """Raise LaunchSpecError if kernels differ between architectures. The same C++ has to launch them all."""
     for later in compiled[1:]:
-        if difference := layout_difference(compiled[0].cubin, later.cubin):
+        if difference := _layout_difference(compiled[0].cubin, later.cubin):
             raise LaunchSpecError(
                 difference,
-                hint="Build one library for each architecture, or declare the same kernels for all of them.",
+                hint="Make one module for each architecture, or declare the same kernels for all of them.",
             )
 
 
-def layout_difference(first: Cubin, second: Cubin) -> str:
+def _layout_difference(first: Cubin, second: Cubin) -> str:
     """Return how the kernels for two architectures differ, or "" if the same C++ can launch both."""
     for cubin, counterpart in ((first, second), (second, first)):
         names = {kernel.name for kernel in counterpart.kernels}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import starmap
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jitload.candidate import Candidate
@@ -40,31 +41,28 @@ def known_candidates(reading: SourceReading, image: Image) -> tuple[Candidate, .
 
 def read_kernels(
     image: Image,
-    lowered: Mapping[str, tuple[str, str]],
+    lowered: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     candidates: Sequence[Candidate] = (),
-    signatures: Sequence[tuple[str, str]] = (),
     layouts: Sequence[Layout] = (),
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
     The types come from the kernel's probe: a template instance whose mangled ("lowered") name contains the types. For a
-    kernel without a probe, the types come from the kernel's own symbol. If the symbol has no types either, they come
-    from a hand-written signature.
+    kernel without a probe, the types come from the kernel's own symbol. If the symbol has no types either, only their
+    sizes are known.
 
     Args:
         image: The kernels as the cubin's ELF file describes them.
         lowered: A (symbol, probe) pair for each kernel expression: the mangled names of the kernel and of its probe.
             The probe is "" if the compiler rejected it.
         candidates: The functions in the source that look like kernels.
-        signatures: Hand-written signatures as (kernel, text) pairs. The kernel is an expression or an exported name.
         layouts: The members of structures.
 
     Returns:
         The kernels in the order of the source. Kernels that are not in the source come last.
 
     Raises:
-        SignatureError: The types of a kernel's parameters disagree with the cubin, or a hand-written signature is
-            wrong.
+        SignatureError: The types of a kernel's parameters disagree with the cubin.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
     by_name: dict[str, list[tuple[int, Candidate]]] = {}
@@ -75,9 +73,9 @@ def read_kernels(
         for image_kernel in image.kernels
     ]
     matches.sort(key=lambda match: match.source_order)
-    parameters = _parse_signatures(matches, lowered, signatures) if signatures else {}
-    kernels = (_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
     texts = describe_layouts(layouts)
+    # Unknown types are an error only if the kernel is exported: see `check_is_typed`.
+    kernels = (_apply_prototype(m.image_kernel, m.prototype or _untyped_prototype(m)) for m in matches)
     return tuple(_with_layouts(kernel, texts) for kernel in kernels)
 
 
@@ -123,63 +121,43 @@ def _match_kernel(
     return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
 
 
-def _parse_signatures(
-    matches: Sequence[_Match], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
-) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the (type, name) pairs of each hand-written signature, by the symbol of its kernel.
+def with_signatures(
+    kernels: Sequence[Kernel], image: Image, symbols: Mapping[str, str], signatures: Sequence[tuple[str, str]]
+) -> tuple[Kernel, ...]:
+    """Return kernels with the names in hand-written signatures. The types are used only if nothing else tells them.
 
-    A signature that fits no kernel is skipped here. Later `choose_exports` raises an error that lists the kernels.
+    A signature that fits no kernel is skipped. Later, `choose_exports` raises an error that lists the kernels.
+
+    Args:
+        kernels: The kernels.
+        image: The kernels as the cubin's ELF file describes them.
+        symbols: The symbols of the kernels in `Launch` records.
+        signatures: (kernel, text) pairs. The kernel is that of a `Launch` record, or an exported name.
+
+    Raises:
+        SignatureError: A signature is malformed, or disagrees with the types of a kernel or their sizes.
     """
-    symbols = {name: kernel.symbol for name, kernel in choose_export_names(list(map(_named_kernel, matches))).items()}
-    symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
-    names = {match.image_kernel.symbol: (match.name, match.image_kernel.symbol) for match in matches}
+    by_name = {name: kernel.symbol for name, kernel in choose_export_names(kernels).items()} if signatures else {}
+    result = {kernel.symbol: kernel for kernel in kernels}
     parsed: dict[str, tuple[tuple[str, str], ...]] = {}
-    for kernel, text in signatures:
-        if kernel not in symbols:
+    for name, text in signatures:
+        kernel = result.get(symbols.get(name) or by_name.get(name, ""))
+        if kernel is None:
             continue
-        parameters = parse_signature(text, kernel, names[symbols[kernel]])
-        if parsed.setdefault(symbols[kernel], parameters) != parameters:
-            raise SignatureError(f"kernel {kernel!r} has two signatures\n    {text}\n    Give each kernel one.")
-    return parsed
-
-
-def _named_kernel(match: _Match) -> Kernel:
-    """Return a kernel with only the properties that determine its exported name."""
-    types = match.prototype.types if match.prototype else ()
-    return Kernel(
-        name=match.name,
-        symbol=match.image_kernel.symbol,
-        parameters=tuple(Parameter(name="", type=t.text, kind=t.kind, size=0, offset=0) for t in types),
-        registers=0,
-        shared_bytes=0,
-        local_bytes=0,
-        max_threads=0,
-    )
-
-
-def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
-    """Return the kernel of a match with the types and names of its parameters.
-
-    `parameters` are the (type, name) pairs of a hand-written signature, or None. A signature gives the names. It gives
-    the types only if the compiler reports none.
-    """
-    if parameters is not None:
-        types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
-        if match.prototype is not None:
-            check_agrees(types, match.prototype.types, match.name)
-            return _apply_prototype(match.image_kernel, match.prototype._replace(names=tuple(names)))
-        return make_typed_kernel(match.image_kernel, types, names, name=match.name)
-    # Unknown types are an error only if the kernel is exported: see `check_is_typed`.
-    return _apply_prototype(match.image_kernel, match.prototype or _untyped_prototype(match))
-
-
-def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
-    """Return the kernels of an image whose source is not available.
-
-    The types of a C++ kernel's parameters come from its symbol. For an `extern "C"` kernel, only the sizes are known.
-    """
-    matches = (_match_kernel(image_kernel, "", "", {}) for image_kernel in image.kernels)
-    return tuple(_make_kernel(match, None) for match in matches)
+        written = parse_signature(text, name, (kernel.name, kernel.symbol))
+        if parsed.setdefault(kernel.symbol, written) != written:
+            raise SignatureError(f"kernel {name!r} has two signatures\n    {text}\n    Give each kernel one.")
+        types, names = [type_ for type_, _ in written], [name for _, name in written]
+        if any(parameter.kind == "bits" for parameter in kernel.parameters):
+            image_kernel = next(other for other in image.kernels if other.symbol == kernel.symbol)
+            kernel = make_typed_kernel(image_kernel, types, names, name=kernel.name)
+        else:
+            compiled = [TypeFacts(p.type, p.kind, p.size, p.dtype, p.alignment) for p in kernel.parameters]
+            check_agrees(types, compiled, kernel.name)
+            pairs = zip(kernel.parameters, _usable_names(names, len(types)), strict=True)
+            kernel = kernel._replace(parameters=tuple(p._replace(name=name) for p, name in pairs))
+        result[kernel.symbol] = kernel
+    return tuple(result.values())
 
 
 def _untyped_prototype(match: _Match) -> _Prototype:
@@ -282,7 +260,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
                 alignment=facts.alignment,
                 layout=_scalar_layout(facts),
             )
-            for name, facts, slot in zip(_usable_names(prototype), prototype.types, slots, strict=True)
+            for name, facts, slot in zip(_usable_names(prototype.names, count), prototype.types, slots, strict=True)
         ),
         registers=image_kernel.registers,
         shared_bytes=image_kernel.shared_bytes,
@@ -301,11 +279,11 @@ def _scalar_layout(facts: TypeFacts) -> str:
     return f"b{facts.size}*1@0" if facts.size else ""
 
 
-def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
+def _usable_names(names: Sequence[str], count: int) -> tuple[str, ...]:
     """Return a unique name for each parameter. A name that is not an ASCII identifier becomes `arg0`, for example."""
     used: list[str] = []
-    for index in range(len(prototype.types)):
-        name = prototype.names[index] if index < len(prototype.names) else ""
+    for index in range(count):
+        name = names[index] if index < len(names) else ""
         name = name if name.isidentifier() and name.isascii() else f"arg{index}"
         while name in used:
             name += "_"
