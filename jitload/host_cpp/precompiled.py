@@ -237,7 +237,11 @@ def find_precompiled(
     record = json.loads(entry.product.read_bytes())
     path = entry.dir / _HEADER
     header = PrecompiledHeader(entry=entry, path=path, digest=record["sha256"], names=frozenset(record["names"]))
-    return None if _hides_header(include_dirs, header.names) else header
+    with suppress(OSError):
+        if path.with_name(f"{_HEADER}.gch").stat().st_size == record["size"]:
+            return None if _hides_header(include_dirs, header.names) else header
+    remove_damaged(header)
+    return None
 
 
 def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
@@ -415,6 +419,6 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
     # Record the names of the included headers and of their directories below `include`. g++ searches a user's include
     # directory first, where a file or directory of the same name may hide a header.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
-    record = {"sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
+    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
     (work.dir / _RECORD).write_text(json.dumps(record))
     work.publish(_RECORD, headers)
