@@ -12,11 +12,8 @@ import triton.language as tl
 
 from jitload.errors import LaunchSpecError
 from jitload.triton.grid import GridScope, read_grid
-from jitload.triton.key import tensors_of
 
-SCOPE = GridScope(
-    kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={}, tensors={}
-)
+SCOPE = GridScope(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={})
 MODE = "split"
 PROGRAMS = 132
 WIDE = tl.constexpr(7)
@@ -153,8 +150,7 @@ def test_a_tensor_of_another_name_is_the_parameter_for_which_it_was_passed(examp
 
 
 def scope_of(examples: dict[str, Any]) -> GridScope:
-    tensors = dict(tensors_of(lambda _: (source.numel(),), examples))
-    return SCOPE._replace(arguments=("x", "y", "source"), tensors=tensors)
+    return SCOPE._replace(arguments=("x", "y", "source"), examples=examples)
 
 
 def test_a_tensor_that_is_no_parameter():

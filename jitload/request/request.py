@@ -116,11 +116,9 @@ class TritonSource(NamedTuple):
         parts: `(name, value)` pairs for the cache key: everything that determines the library.
         name: The kernel's name.
         variants: Its specializations, in the order in which a call tries them.
-        grid: The grid as it was passed: launch expressions, or a function that returns the grid, as in Triton.
+        grid: The launch expressions for the number of programs, or None if each call passes them.
         kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
         triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
-        examples: The integers among the example arguments.
-        grid_tensors: `(name, parameter)` pairs for the tensors that the function in `grid` reads.
         choice: How a key chooses among the variants, or None if the first that fits is launched.
     """
 
@@ -130,8 +128,6 @@ class TritonSource(NamedTuple):
     grid: Any
     kernel: Any = None
     triton: Any = None
-    examples: tuple[tuple[str, int], ...] = ()
-    grid_tensors: tuple[tuple[str, str], ...] = ()
     choice: Choice | None = None
 
     def __eq__(self, other: object) -> bool:

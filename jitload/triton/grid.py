@@ -10,18 +10,16 @@ import ast
 import builtins
 import dis
 import functools
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
 
-from jitload.errors import LaunchSpecError
+from jitload.errors import LaunchSpecError, warn_once
 from jitload.request.launch import Extent
 from jitload.triton.kernel import plain_value
 from jitload.triton.key import code_objects, outer_names
 
-_logger = logging.getLogger(__name__)
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _METHODS = ("numel", "size", "stride", "dim")
 _MAX_LENGTH = 5_000  # characters of an expression; `Launch` has a limit for expressions without needless parentheses
@@ -38,23 +36,20 @@ class GridScope(NamedTuple):
         kernel: The kernel's name, for messages.
         arguments: Names of the run-time parameters.
         constexprs: Names of the constexprs.
-        examples: Example values of run-time parameters, by name.
-        tensors: The run-time parameters for which tensors of a grid function were passed, by the tensors' names in the
-            function. A tensor that was not passed for exactly one parameter has "".
+        examples: The example arguments, by name.
     """
 
     kernel: str
     arguments: tuple[str, ...]
     constexprs: tuple[str, ...]
     examples: Mapping[str, Any]
-    tensors: Mapping[str, str]
 
 
 def read_grid(grid: Any, scope: GridScope) -> Extent | None:
     """Return a grid function as a tuple of launch expressions. A grid that is not callable is returned unchanged."""
     if not callable(grid):
-        expressions: Extent | None = grid  # `Launch` checks the expressions
-        return expressions
+        expressions: Extent | None = tuple(grid) if isinstance(grid, list) else grid
+        return expressions  # `Launch` checks the expressions
     if not isinstance(grid, FunctionType):
         raise _error(f"must be an expression or a function, got {type(grid).__name__}", scope)
     if grid.__code__.co_argcount != 1:
@@ -62,7 +57,7 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
     has_handler = bool(getattr(grid.__code__, "co_exceptiontable", b""))  # since Python 3.11; before, `try` is a jump
     if has_handler or any(instruction.opcode in _CONDITIONS for instruction in dis.get_instructions(grid)):
         raise _error("the function has a condition or a loop, which is not supported", scope)
-    if len([*code_objects(grid.__code__)]) > 1:  # the cache key would lack what it reads
+    if len([*code_objects(grid.__code__)]) > 1:  # its conditions were not seen
         raise _error("the function has a function inside, which is not supported", scope)
     meta = grid.__code__.co_varnames[0]
     names = {**vars(builtins), **dict.fromkeys(scope.arguments), **dict(outer_names(grid))}
@@ -76,10 +71,10 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         raise _error(f"the function cannot be translated to launch expressions: {error}", scope) from error
     texts = tuple(ast.unparse(ast.parse(extent, mode="eval")) for extent in extents)
     if constants := [f"{name}={own[name]}" for name in grid.__code__.co_freevars if isinstance(own.get(name), int)]:
-        _logger.warning(
-            "kernel %r: the grid is (%s) for all calls, with the constants %s. If they depend on the arguments, "
-            "write %s['…'] with the name of a parameter, or leave grid= out and pass the grid to each call",
-            *(scope.kernel, ", ".join(texts), ", ".join(constants), meta),
+        warn_once(
+            f"kernel {scope.kernel!r}: the grid is ({', '.join(texts)}) for all calls, with the constants "
+            f"{', '.join(constants)}. If they depend on the arguments, write {meta}['…'] with the name of a parameter, "
+            "or leave grid= out and pass the grid to each call"
         )
     return texts
 
@@ -129,7 +124,7 @@ class _Object(_StandIn):
 
 def _outer_value(name: str, value: Any, meta: str, scope: GridScope) -> Any:
     """Return what stands for a variable outside of the function."""
-    parameter, value = scope.tensors.get(name, name), plain_value(value)
+    parameter, value = _parameter_of(name, value, scope.examples), plain_value(value)
     if parameter in scope.arguments:
         example = scope.examples.get(name, value)
         if not isinstance(value, int) or not isinstance(example, int) or value == example:
@@ -140,6 +135,16 @@ def _outer_value(name: str, value: Any, meta: str, scope: GridScope) -> Any:
         problem = f"the tensor {name!r} is not the argument of exactly one parameter; write {meta}['…'] with the name"
         return _Operand(name, f"{problem} of a parameter: {', '.join(scope.arguments)}")
     return _known_value(name, value)
+
+
+def _parameter_of(name: str, value: Any, examples: Mapping[str, Any]) -> str:
+    """Return the parameter that a variable stands for: the one of its name, or for which a tensor was passed, or ""."""
+    if not examples or not hasattr(value, "data_ptr"):
+        return name
+    parameters = [parameter for parameter, example in examples.items() if example is value]
+    if name in parameters or (not parameters and getattr(examples.get(name), "shape", None) == value.shape):
+        return name
+    return parameters[0] if len(parameters) == 1 else ""
 
 
 def _known_value(name: str, value: Any) -> Any:

@@ -8,12 +8,10 @@ which Triton looks up only once; the defaults of their parameters; attributes of
 
 from __future__ import annotations
 
-import builtins
 import enum
 import functools
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
@@ -113,42 +111,6 @@ def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
     if cubin.triton is None:
         raise JitLoadError("the Cubin was not made from a Triton kernel: pass what extract_triton() returns")
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
-
-
-def tensors_of(grid: Any, examples: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return a (name, parameter) pair for each tensor that a grid function reads, as in `GridScope.tensors`."""
-    if not examples or not isinstance(grid, FunctionType):
-        return ()
-    tensors = [(name, value) for name, value in sorted(outer_names(grid)) if hasattr(value, "data_ptr")]
-    return tuple((name, _parameter_of(name, value, examples)) for name, value in tensors)
-
-
-def _parameter_of(name: str, tensor: Any, examples: Mapping[str, Any]) -> str:
-    """Return the parameter for which a tensor was passed, or "" if that is not exactly one."""
-    parameters = [parameter for parameter, value in examples.items() if value is tensor]
-    if name in parameters or (not parameters and getattr(examples.get(name), "shape", None) == tensor.shape):
-        return name
-    return parameters[0] if len(parameters) == 1 else ""
-
-
-def grid_key(grid: Any, tensors: tuple[tuple[str, str], ...] = ()) -> tuple[str, ...]:
-    """Return the texts that identify a grid in the key. They describe a function by its code object, not its source.
-
-    `tensors` says for which parameters the tensors that the function reads were passed.
-    """
-    if not isinstance(grid, FunctionType):
-        return (repr(grid),)
-    code = grid.__code__
-    values = [(name, _grid_value_text(plain_value(value))) for name, value in _dotted_names(grid)]
-    facts = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values, tensors)
-    return ("function", sys.version, code.co_code.hex(), *map(repr, facts))
-
-
-def _grid_value_text(value: Any) -> str:
-    """Return a text for a value that a grid function reads: the value of an integer, or else a qualified name."""
-    if isinstance(value, int):
-        return repr(int(value))
-    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 # ---- Triton and its environment --------------------------------------------------------------------------------
@@ -361,27 +323,3 @@ def code_objects(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from code_objects(constant)
-
-
-def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) pairs for the outside names that a function reads, such as `config` and `config.BLOCK`.
-
-    Names that only inner functions read are left out. A value that cannot be read is None.
-    """
-    from dis import get_instructions  # Triton has already imported this module
-
-    outer = {**vars(builtins), **dict(outer_names(function))}
-    owner, value = "", None
-    for instruction in get_instructions(function.__code__):
-        name = str(instruction.argval)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
-            owner, value = name, outer.get(name)
-            yield owner, value
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner:
-            owner, member = f"{owner}.{name}", None
-            with suppress(Exception):  # the user's property may fail
-                member = getattr(value, name)
-            value = member
-            yield owner, value
-        elif instruction.opname != "EXTENDED_ARG":
-            owner = ""

@@ -10,7 +10,6 @@ from jitload.model import Cubin
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.toolchain.arch import capability_of
 from jitload.triton.compile import compile_cubin
-from jitload.triton.grid import GridScope, read_grid
 from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
 
 
@@ -25,19 +24,9 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:
-    """Compile one variant for each architecture, and translate the grid to launch expressions."""
+    """Compile one variant for each architecture."""
     cubins = variant.cubins or tuple(_compile(source, variant, arch) for arch in archs)
-    specialization = cubins[0].triton
-    assert specialization is not None
-    scope = GridScope(
-        kernel=source.name,
-        arguments=tuple(argument.name for argument in specialization.arguments),
-        constexprs=tuple(name for name, value in specialization.constexprs if isinstance(value, int)),
-        examples=dict(source.examples),
-        tensors=dict(source.grid_tensors),
-    )
-    grid = read_grid(source.grid, scope)
-    return TritonVariant(name=variant.name, cubins=cubins, grid=grid, values=variant.values)
+    return TritonVariant(name=variant.name, cubins=cubins, grid=source.grid, values=variant.values)
 
 
 def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:

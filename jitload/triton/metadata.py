@@ -7,7 +7,7 @@ corrupts memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jitload.elf.cubin import read_image
@@ -25,7 +25,7 @@ from jitload.model import (
     Specialization,
 )
 from jitload.triton.kernel import plain_value
-from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
+from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path, named_leaves
 from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
@@ -183,7 +183,7 @@ class _Interface:
         for param in source.fn.params:
             is_constexpr = param.is_constexpr if constexprs is None else param.name in constexprs
             types = source.signature.get(param.name, "constexpr")
-            leaves = tuple(_leaves(param.name, types, (param.num,)))
+            leaves = tuple(named_leaves(param.name, types, (param.num,)))
             if isinstance(types, tuple):
                 self.tuples.append((param.name, tuple(name for name, _, _ in leaves)))
             for name, path, text in leaves:
@@ -316,16 +316,3 @@ def _without_layout(text: str) -> str:
     """Return a type without the shared-memory layout that Gluon adds to the type of a tensor descriptor."""
     match = re.fullmatch(r"(tensordesc<\w+\[[\d\s,]+\]),.*>", text, re.DOTALL)
     return f"{match[1]}>" if match else text
-
-
-def _leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield a (name, path, type) triple, such as `("t_0", (2, 0), "i32")`, for a parameter or each item of a tuple.
-
-    The name of an item ends with its index, or, in a named tuple, with its field.
-    """
-    if not isinstance(types, tuple):
-        yield name, path, str(types)
-        return
-    fields = getattr(types, "_fields", range(len(types)))
-    for index, (field, inner) in enumerate(zip(fields, types, strict=True)):
-        yield from _leaves(f"{name}_{field}", inner, (*path, index))

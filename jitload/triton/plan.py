@@ -219,6 +219,19 @@ def _leaves(tree: Any, path: Path, kind: type[list[Any] | tuple[Any, ...]]) -> I
         yield path, tree
 
 
+def named_leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
+    """Yield a (name, path, type) triple, such as `("t_0", (2, 0), "i32")`, for a parameter or each item of a tuple.
+
+    The name of an item ends with its index, or, in a named tuple, with its field.
+    """
+    if not isinstance(types, tuple):
+        yield name, path, str(types)
+        return
+    fields = getattr(types, "_fields", range(len(types)))
+    for index, (field, inner) in enumerate(zip(fields, types, strict=True)):
+        yield from named_leaves(f"{name}_{field}", inner, (*path, index))
+
+
 # ---- the text of a type ----------------------------------------------------------------------------------------
 
 # From Triton's names of element types to DLPack's names, or None if DLPack has no such type.

@@ -12,6 +12,7 @@ from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.request.tune import Choice, Nearest, Tuned, Values, read_tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
+from jitload.triton.grid import GridScope, read_grid
 from jitload.triton.kernel import (
     CompileSpec,
     TritonKernel,
@@ -21,8 +22,8 @@ from jitload.triton.kernel import (
     is_cubin,
     read_kernel,
 )
-from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts, tensors_of
-from jitload.triton.plan import Plan, make_plan, signature_of
+from jitload.triton.key import cubin_parts, kernel_parts, plan_parts
+from jitload.triton.plan import Plan, make_plan, named_leaves, signature_of
 from jitload.triton.versions import Triton, find_triton
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
         from jitload.request.recording import record_item
 
         target = {
-            "name": name, "kernel": import_name(kernel), "arch": arch, "archs": request.archs, "grid": grid,
-            "tuned": file and file._asdict(), "nearest": nearest,
+            "name": name, "kernel": import_name(kernel), "arch": arch, "archs": request.archs,
+            "grid": request.triton and request.triton.grid, "tuned": file and file._asdict(), "nearest": nearest,
         }  # fmt: skip
 
         def is_same(item: dict[str, Any]) -> bool:
@@ -181,9 +182,12 @@ def _request_for_cubins(
         raise SignatureError(f"two of the cubins are for {repeated}: pass one for each architecture")
     parts = tuple((f"cubin{number}", cubin_parts(cubin)) for number, cubin in enumerate(cubins))
     _check_archs(cubins, arch, settings, subject=_SUBJECT)
-    kernel = cubins[0].kernels[0].name
+    kernel, triton = cubins[0].kernels[0].name, cubins[0].triton
+    assert triton is not None  # `cubin_parts` has looked
+    arguments = tuple(argument.name for argument in triton.arguments)
+    grid = read_grid(grid, GridScope(kernel, arguments, tuple(name for name, _ in triton.constexprs), {}))
     source = TritonSource(
-        parts=(*parts, ("grid", grid_key(grid))),
+        parts=(*parts, ("grid", repr(grid))),
         name=kernel,
         variants=(VariantSource(name=kernel, cubins=cubins),),
         grid=grid,
@@ -200,17 +204,17 @@ def _source_of_plans(
     """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan, _ in plans]
-    examples = example_arguments(kernel, spec)
-    tensors = tensors_of(grid, examples)
+    constexprs, types = plans[0][1].constexprs, plans[0][1].types
+    leaves = (named_leaves(name, each, ()) for name, each in types if name not in constexprs)
+    arguments = tuple(name for each in leaves for name, _, _ in each)
+    grid = read_grid(grid, GridScope(kernel.name, arguments, tuple(constexprs), example_arguments(kernel, spec)))
     source = TritonSource(
-        parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", grid_key(grid, tensors))),
+        parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", repr(grid))),
         name=kernel.name,
         variants=tuple(VariantSource(name=label, plan=plan, values=values) for label, plan, values in plans),
         grid=grid,
         kernel=kernel,
         triton=triton,
-        examples=tuple((name, value) for name, value in examples.items() if type(value) is int),
-        grid_tensors=tensors,
     )
     return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
 
