@@ -10,23 +10,20 @@ from jitload.model import Cubin
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.toolchain.arch import capability_of
 from jitload.triton.compile import compile_cubin
-from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
+from jitload.triton.wrapper import TritonFunction, write_triton_sources
 
 
 def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
     """Compile a Triton kernel in a work directory. Return the cubins' files in the order of the record."""
     source = request.triton
     assert source is not None
-    variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
+    variants = tuple(
+        variant._replace(cubins=variant.cubins or tuple(_compile(source, variant, arch) for arch in request.archs))
+        for variant in source.variants
+    )
     doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
-    function = TritonFunction(name=source.name, doc=doc, variants=variants, choice=source.choice)
+    function = TritonFunction(name=source.name, doc=doc, grid=source.grid, variants=variants, choice=source.choice)
     return write_triton_sources(request.name, (function,), work_dir)
-
-
-def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:
-    """Compile one variant for each architecture."""
-    cubins = variant.cubins or tuple(_compile(source, variant, arch) for arch in archs)
-    return TritonVariant(name=variant.name, cubins=cubins, grid=source.grid, values=variant.values)
 
 
 def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:

@@ -15,6 +15,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Specialization
 from jitload.request.launch import Extent, Launch
+from jitload.request.request import VariantSource
 from jitload.request.tma import MAX_RANK, MODES, padded
 from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
@@ -22,32 +23,21 @@ from jitload.toolchain.arch import capability_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TritonVariant:
-    """One specialization of a kernel: its code for certain constexprs and types of arguments.
-
-    Attributes:
-        name: The exported name of the variant. If the function has only this variant, the function's name is used.
-        cubins: A cubin for each architecture. The cubin's attribute `triton` says how the cubin is launched.
-        grid: Launch expressions for the number of programs, or None if each call passes a grid.
-        values: What distinguishes the variant from others.
-    """
-
-    name: str
-    cubins: tuple[Cubin, ...]
-    grid: Extent | None
-    values: Values = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TritonFunction:
     """A kernel that is exported as a function. A call launches the first variant that accepts the arguments.
 
-    With a `choice`, the variant for the key of the call comes before the others.
+    Attributes:
+        name: The name of the function.
+        doc: Its docstring.
+        grid: Launch expressions for the number of programs, or None if each call passes a grid.
+        variants: The compiled variants. If there is only one, it has the function's name instead of its own.
+        choice: If not None, the variant for the key of the call comes before the others.
     """
 
     name: str
     doc: str
-    variants: tuple[TritonVariant, ...]
+    grid: Extent | None
+    variants: tuple[VariantSource, ...]
     choice: Choice | None = None
 
 
@@ -98,7 +88,7 @@ class _Code(NamedTuple):
 
 def _exports(function: TritonFunction, codes: list[_Code]) -> Iterator[Export]:
     """Yield the function and, if it has several variants, these as functions, too. Add their code to `codes`."""
-    own = [(variant, _codes(variant, len(codes), codes)) for variant in function.variants]
+    own = [(variant, _codes(variant, function.grid, codes)) for variant in function.variants]
     everything = [code for _, variant_codes in own for code in variant_codes]
     lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in everything]
     if different := next((names for names in lists if names != lists[0]), None):
@@ -154,15 +144,15 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise LaunchSpecError(f"two functions are named {repeated!r}", field="variants")
 
 
-def _codes(variant: TritonVariant, first: int, codes: list[_Code]) -> list[_Code]:
+def _codes(variant: VariantSource, grid: Extent | None, codes: list[_Code]) -> list[_Code]:
     """Return a variant's cubins, grouped by how they are launched. Groups for higher architectures come first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
         groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
     by_arch = sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
-    launches = (_launch(group[0].triton, variant.grid) for group in by_arch if group[0].triton is not None)
-    pairs = enumerate(zip(by_arch, launches, strict=True), first)
+    launches = (_launch(group[0].triton, grid) for group in by_arch if group[0].triton is not None)
+    pairs = enumerate(zip(by_arch, launches, strict=True), len(codes))
     added = [_Code(number, tuple(group), launch, variant.values) for number, (group, launch) in pairs]
     codes += added
     return added

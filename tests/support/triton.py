@@ -16,9 +16,10 @@ from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.runtime import find_objects, library_steps
 from jitload.codegen.wrapper import write_wrapper
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
+from jitload.request.request import VariantSource
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
-from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
+from jitload.triton.wrapper import TritonFunction, write_triton_sources
 
 from .arrays import CudaArray
 from .driver import LaunchRecord, StubDriver
@@ -100,10 +101,10 @@ def _c_type(parameter_: Parameter) -> str:
 def function(name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1) -> TritonFunction:
     """Return a function of variants, each with a name and its cubin or cubins."""
     made = tuple(
-        TritonVariant(name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,), grid=grid)
+        VariantSource(name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,))
         for label, cubins in variants
     )
-    return TritonFunction(name=name, doc=f"The kernel {name}.", variants=made)
+    return TritonFunction(name=name, doc=f"The kernel {name}.", grid=grid, variants=made)
 
 
 @dataclass
