@@ -3,7 +3,6 @@
 import gc
 import os
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from builds import kernel, load
 
 from jitload.building import native, ninja
 from jitload.building.files_read import read_depfile, unversioned_headers
-from jitload.building.resources import pause_garbage_collection
+from jitload.building.resources import spare_old_objects
 from jitload.elf.file import read_dynamic_symbols
 
 
@@ -24,31 +23,26 @@ def test_a_collector_that_the_program_switched_off_stays_off():
         gc.enable()
 
 
-def test_the_last_of_several_builds_switches_the_collector_on():
-    is_in, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with pause_garbage_collection():
-            is_in.set()
-            go_on.wait(10)
-
-    build_thread = threading.Thread(target=hold)
-    with pause_garbage_collection():
-        build_thread.start()
-        assert is_in.wait(10)
-    states = [gc.isenabled()]
-    go_on.set()
-    build_thread.join()
-    assert [*states, gc.isenabled()] == [False, True]
+def test_collections_during_a_build_skip_what_was_there_before():
+    gc.unfreeze()  # what conftest.py has frozen
+    try:
+        with spare_old_objects():
+            assert gc.get_freeze_count()
+            with spare_old_objects():
+                pass
+            assert gc.get_freeze_count()
+            child = os.fork()
+            if child == 0:
+                os._exit(gc.get_freeze_count() > 0)
+        assert (os.waitpid(child, 0)[1], gc.get_freeze_count()) == (0, 0)
+    finally:
+        gc.freeze()
 
 
-def test_a_child_forked_during_a_build_has_the_collector_on():
-    with pause_garbage_collection():
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if gc.isenabled() else 1)
-        assert not gc.isenabled()
-    assert os.waitpid(child, 0)[1] == 0
+def test_what_the_program_has_frozen_stays_frozen():
+    gc.freeze()
+    load(kernel("frozen"))
+    assert gc.get_freeze_count()
 
 
 # ---- stages ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
 import os
 import re
@@ -17,85 +16,36 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _UNLIMITED = 1 << 62
-
-
-class _Pauses:
-    """The number of pauses in effect in this process, and whether jitload has disabled the garbage collector."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-        self.is_disabled = False
-
-
-_pauses = _Pauses()
+_is_sparing = False
 
 
 @contextmanager
-def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
-    """Pause the garbage collector during a block, but not longer than `at_most_s` seconds if this is given.
-
-    The limit is for blocks during which other threads may need the collector.
+def spare_old_objects() -> Iterator[None]:
+    """Let garbage collections during a block skip the objects that exist when it begins.
 
     After `import torch`, the next few thousand new objects trigger a full collection. With all of torch's objects, this
     collection takes 80 ms. The imports of jitload create that many objects.
     """
-    with _pauses.lock:
-        _pauses.count += 1
-        if gc.isenabled():
-            gc.disable()
-            _pauses.is_disabled = True
-    running = _thread.allocate_lock()
-    running.acquire()
-    if at_most_s is not None:
-        # Unlike `threading.Timer.start()`, this does not wait until the thread runs.
-        _thread.start_new_thread(_resume_after, (running, at_most_s))
+    global _is_sparing  # noqa: PLW0603  like the collector itself
+    if _is_sparing or gc.get_freeze_count():  # another block does it, or the program itself has frozen its objects
+        yield
+        return
+    _is_sparing = True
+    gc.freeze()
     try:
         yield
     finally:
-        running.release()
-        _end_pause()
+        _spare_no_objects()
 
 
-def _resume_after(running: _thread.LockType, at_most_s: float) -> None:
-    """Enable the collector after some seconds, unless the lock is released before."""
-    if not running.acquire(timeout=at_most_s):
-        _resume()
+def _spare_no_objects() -> None:
+    global _is_sparing  # noqa: PLW0603
+    if _is_sparing:
+        _is_sparing = False
+        gc.unfreeze()
 
 
-def _end_pause() -> None:
-    with _pauses.lock:
-        _pauses.count = max(_pauses.count - 1, 0)  # the count is already 0 in a child that was forked during the pause
-        is_last = _pauses.count == 0
-    if is_last:
-        collect_young_objects()
-        _resume()
-
-
-def collect_young_objects() -> None:
-    """Make the collection that is due after a pause, but only of the youngest generation.
-
-    An automatic collection might include all generations, and with them all of torch's objects.
-    """
-    if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
-        gc.collect(0)
-
-
-def _resume() -> None:
-    with _pauses.lock:
-        if _pauses.is_disabled:
-            _pauses.is_disabled = False
-            gc.enable()
-
-
-def _resume_after_fork() -> None:
-    """Enable the collector in a forked child, because the threads that paused it exist only in the parent."""
-    _pauses.lock = threading.Lock()  # another thread may have held the old lock during the fork
-    _pauses.count = 0
-    _resume()
-
-
-os.register_at_fork(after_in_child=_resume_after_fork)
+os.register_at_fork(after_in_child=_spare_no_objects)  # the thread of the block may exist only in the parent
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------

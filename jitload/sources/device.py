@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.building.resources import collect_young_objects, run_in_background
+from jitload.building.resources import run_in_background
 from jitload.request.request import Request
 from jitload.sources.common import Parts, Tools, build_kernels, find_tools
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_toolchain
@@ -80,4 +80,3 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
     else:  # a record is made to be loaded at once
         for name in ("loader.module", "building.native", "building.background"):
             importlib.import_module(f"jitload.{name}")
-    collect_young_objects()  # otherwise, the end of the pause would do this, while the caller waits
