@@ -18,7 +18,6 @@ from triton_support import ADD, ARCH
 from triton_tuned import tuned_add
 
 import jitload
-from jitload.cache.archive import fill_bundle
 
 GRID = "ceil_div(n, BLOCK)"
 ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
@@ -136,14 +135,3 @@ def test_a_request_that_cannot_be_built_fails_alone(cache):
     assert line.endswith(refused.error)
     for odd in done.failed[len(NO_KERNELS) + 1 :]:
         assert odd.error.startswith("'odd' cannot be cached, because its key would be incomplete: ")
-
-
-def test_a_bundle_on_a_machine_with_triton_and_no_compiler(cache, tmp_path, monkeypatch):
-    done = jitload.prebuild([ADDED], archs=(ARCH,), progress=False)
-    done.check()
-    fill_bundle([Path(outcome.path).parent for outcome in done.outcomes], tmp_path / "bundle")
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "empty"))
-    monkeypatch.setenv("JITLOAD_CACHE_PATH", str(tmp_path / "bundle"))
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert list(load_added()) == ["vector_add"]
-    assert not list(tmp_path.glob("empty/*-*"))
