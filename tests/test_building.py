@@ -63,12 +63,9 @@ def test_a_depfile_is_read_with_its_escapes(tmp_path):
 
 HEADERS = [
     ("/usr/include/stdio.h", False),
-    ("/usr/include/x86_64-linux-gnu/bits/types.h", False),
     ("/usr/include/c++/12/vector", False),
     ("/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h", False),
-    ("/usr/include/linux/types.h", False),
     ("/usr/include/zlib.h", True),
-    ("/usr/include/eigen3/Eigen/Core", True),
     ("/usr/include/x86_64-linux-gnu/openblas.h", True),
     ("/usr/local/include/own.h", True),
     ("/versioned/tvm/ffi/c_api.h", False),

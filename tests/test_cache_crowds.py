@@ -133,23 +133,6 @@ def test_builders_killed_at_random_points_leave_whole_entries(cache, kills):
     assert not list(cache.rglob("*.bad"))
 
 
-@pytest.mark.soak
-def test_real_builders_killed_at_random_points_leave_whole_entries(cache):
-    chance = random.Random(2)
-    code = "import builds; print('ready', flush=True); builds.build(builds.kernel('k{}'))"
-    for round_ in range(40):
-        with subprocess.Popen(
-            python_command(code.format(round_)), env=python_env(), stdout=subprocess.PIPE, start_new_session=True
-        ) as process:
-            process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.4))
-            process.send_signal(signal.SIGKILL)
-    for entry in list_entries(cache):
-        check_entry(entry.dir)
-    for round_ in range(40):
-        assert build(kernel(f"k{round_}")).is_file()
-
-
 # ---- random acts -----------------------------------------------------------------------------------------------
 
 NUMBERS = strategies.integers(0, 3)

@@ -29,16 +29,13 @@ STREAM = "stream must be an int, a torch or CuPy stream, or have __cuda_stream__
 ADDRESS = "stream must be an address: from 0 to 2**63 - 1"
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (1, TypeError, f" has no block: it {SHAPE}"),
-    ((1,), TypeError, f" has no block: it {SHAPE}"),
     ("x", TypeError, f" {SHAPE}"),
     ((1, "x"), TypeError, ": block must be an int, got str"),
-    ((1.5, 1), TypeError, ": grid must be an int, got float"),
     ((True, 1), TypeError, ": grid must be an int, got bool"),
     (((), 1), TypeError, ": grid must have one to three dimensions, got 0"),
     ((1, (1, 1, 1, 1)), TypeError, ": block must have one to three dimensions, got 4"),
     ((2**63, 1), ValueError, f": grid does not fit 64 bits: {2**63}"),
     ((1, 1, "x"), TypeError, ": shared_bytes must be an int, got str"),
-    ((1, 1, 2**64), ValueError, f": shared_bytes does not fit 64 bits: {2**64}"),
     ((1, 1, 1, True), TypeError, f": {STREAM}, got bool"), ((1, 1, 1, "x"), TypeError, f": {STREAM}, got str"),
 
     *(((1, 1, 1, handle), ValueError, f": {ADDRESS}") for handle in (-1, 2**63, 2**64)),

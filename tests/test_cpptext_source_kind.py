@@ -9,7 +9,6 @@ from jitload.request.sources import inline_sources
 
 KINDS: dict[str, tuple[bool, SourceKind]] = {
     "__global__ void k() {}": (False, "device"),
-    "__device__ float table[3];": (False, "device"),
     "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
     "#define RUN(k, ...) k<<<1, 2>>>(__VA_ARGS__)\n__global__ void k() {}": (False, "device"),
     "#define RUN(k) k<<<1, 2>>>()\n#define ALL RUN(k)\n__global__ void k() {}": (False, "device"),
@@ -18,7 +17,6 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
     'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
     "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "mixed"),
     "TVM_FFI_EMBED_CUBIN(name); void f() {}": (False, "host"),
-    "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
     "__global__ void k();": (True, "host"),
     # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
     "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "mixed"),
@@ -78,7 +76,6 @@ def test_kernels_in_a_header_take_nvcc(library):
     [
         ("__device__ inline int lane() { return threadIdx.x % 32; }\n", True),
         ("#include <cub/cub.cuh>\n", True),
-        ("#include <thrust/device_vector.h>\n", True),
         ("#define __device__\n__device__ inline int f() { return 1; }\n", False),
         ("#include <cuda_fp16.h>\n__device__ inline int f() { return 1; }\n", False),
     ],

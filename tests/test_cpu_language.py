@@ -201,7 +201,6 @@ PORTABLE = {
     "an else": "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n",
     "PTX in a dead branch": '#if __CUDA_ARCH__ >= 800\n asm("bar.sync 0;");\n#else\n x[0] = 2;\n#endif\n',
     "old GPUs": "#if __CUDA_ARCH__ < 600\n x[0] = 2;\n#endif\n",
-    "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
     "not for the CPU": "x[0] = 2;\n#if __CUDA_ARCH__ >= 800 && !defined(JITLOAD_CPU)\n x[0] = 1;\n#endif\n",
     "a barrier for the compiler": 'x[0] = 2; asm volatile("" ::: "memory");',
     "words": 'const char* text = "asm (1)"; /* asm("x") */ x[0] = text[0] == 97 ? 2 : 1;',

@@ -108,23 +108,6 @@ def test_atomics_with_an_order():
 
 
 MEETING = r"""
-extern "C" __global__ void mixed(int* out) {
-  __shared__ int total;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int value = threadIdx.x, votes = 0;
-  if (threadIdx.x == 0) total = 0;
-  if (warp == 5) return;
-  for (int round = 0; round < 8; ++round) {
-    for (int i = 0; i < (warp + round) % 4; ++i) value += __shfl_xor_sync(~0u, value, 1 << i);
-    if (lane < 16) votes += __popc(__ballot_sync(0x0000ffffu, value & 1));
-    else votes += 100 * __any_sync(0xffff0000u, lane == 20);
-    if (__syncthreads_count(value & 1) == 0) break;
-    if (warp == 9 && round == 3) return;
-    atomicAdd(&total, round);
-    __syncthreads();
-  }
-  out[3 * threadIdx.x] = value, out[3 * threadIdx.x + 1] = votes, out[3 * threadIdx.x + 2] = total;
-}
 template <class T> __device__ void all_atomics(T* i, T v) {
   atomicAdd(&i[0], v), atomicMin(&i[1], v), atomicMax(&i[2], v), atomicAnd(&i[3], v | 0xf0), atomicOr(&i[4], v);
   atomicXor(&i[5], v), atomicAdd_block(&i[6], 1), atomicExch(&i[7], 9), atomicCAS(&i[8], 3, v), atomicOr(&i[8], 0);
@@ -163,33 +146,10 @@ extern "C" __global__ void stuck(float* x) {
 @pytest.fixture(scope="module")
 def meeting() -> jitload.Module:
     functions = {
-        "mixed": Launch(grid=2, block=1024),
         "atomics": Launch(grid=1, block=200, shared_bytes=128),
         "stuck": Launch(grid=2, block=64),
     }
     return jitload.load_inline("meeting", cuda_sources=MEETING, functions=functions, arch="cpu")
-
-
-def mixed_by_hand() -> np.ndarray:
-    values, votes, total = np.arange(1024), np.zeros(1024, int), 0
-    lanes, warps = np.arange(1024) % 32, np.arange(1024) // 32
-    lives = warps != 5
-    for turn in range(8):
-        for i in range(3):
-            values = np.where(lives & (i < (warps + turn) % 4), values + values[np.arange(1024) ^ (1 << i)], values)
-        odd = np.where(lanes < 16, values & 1, 0).reshape(32, 32).sum(1)
-        votes += lives * np.where(lanes < 16, odd[warps], 100)
-        if not ((values & 1) * lives).any():
-            break
-        lives &= (warps != 9) | (turn != 3)
-        total += turn * int(lives.sum())
-    return np.where(lives[:, None], np.stack([values, votes, np.full(1024, total)], 1), -1)
-
-
-def test_threads_that_wait_for_each_other_in_many_ways(meeting):
-    out = np.full((1024, 3), -1, np.int32)
-    meeting.mixed(out)
-    assert (out == mixed_by_hand()).all()
 
 
 def test_atomics_in_shared_memory_are_those_of_global_memory(meeting):

@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -114,17 +113,6 @@ ffi::Tensor make(TensorView like) { return alloc_tensor({4}, dl_float16, like.de
     with pytest.raises(ValueError, match="x must be a CUDA tensor"):
         module.check(torch.zeros(3), None)
     assert module.make(torch.zeros(3)).dtype == torch.float16
-
-
-def test_symbols_made_by_ld_and_objcopy(tmp_path):
-    if not all(map(shutil.which, ("ld", "objcopy"))):
-        pytest.skip("binutils are not installed")
-    (tmp_path / "kernel.cubin").write_bytes(kernels())
-    for start in ("ld -r -b binary", "objcopy --rename-section"):
-        subprocess.run(piece_of(start).text, shell=True, cwd=tmp_path, check=True)
-    (tmp_path / "mycode.cc").write_text(complete(piece_of("created via objcopy or cpp.load_inline")), encoding="utf-8")
-    module = jitload.load("by_objcopy", sources=[str(tmp_path / name) for name in ("mycode.cc", "kernel_data.o")])
-    assert list(module) == ["launch_my_kernel"]
 
 
 # ---- programs ------------------------------------------------------------------------------------------------------

@@ -34,10 +34,7 @@ CPP = {"cpp": (("m.cpp", "void f();"),)}
 KINDS = [
     (BOTH, {}, "cuda_sources.cu"),
     (BOTH, {"kind": "host"}, "cuda_sources.cc"),
-    (BOTH, {"kind": "device"}, None),
     (BOTH, CPP, "cuda_sources.cu"),
-    (ADD, CPP, None),
-    (ADD, {"kind": "host"}, "cuda_sources.cc"),
     ('#include "kernels.cuh"\nvoid f() { Run(); }', {"kind": "mixed"}, "cuda_sources.cu"),
     ('#include "kernels.cuh"\nvoid f() { add<<<1, 1>>>(); }', {}, "cuda_sources.cu"),
     ('#include "kernels.cuh"', {"functions": "add"}, None),

@@ -21,6 +21,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import torch
+from torch_differential import described
 from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
 PEERS = ("jitload", "torch")
@@ -115,25 +116,11 @@ def _with_cpp_names(text: str) -> str:
 
 def _describe(value: Any) -> Any:
     """Return a value as data that two processes can compare."""
-    if isinstance(value, torch.Tensor):
-        is_strided = value.layout == torch.strided
-        facts = (
-            type(value).__name__,
-            str(value.dtype),
-            str(value.device),
-            str(value.layout),
-            value.requires_grad,
-            value.is_leaf,
-        )
-        if not is_strided or value.is_meta:
-            return facts, tuple(value.shape), None, None
-        data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b""
-        return facts, tuple(value.shape), value.stride(), data
     if isinstance(value, list | tuple):
         return type(value).__name__, [_describe(item) for item in value]
     if isinstance(value, dict):
         return "dict", [(_describe(key), _describe(item)) for key, item in value.items()]
-    return type(value).__name__, repr(value)
+    return type(value).__name__, described(value)
 
 
 # ---- all texts -----------------------------------------------------------------------------------------------------
