@@ -101,6 +101,15 @@ def test_benchmark_of_a_function_that_changes_its_argument(measured, x):
     assert torch.equal(x.cpu(), torch.arange(float(N)))
 
 
+def test_sorting_is_measured_with_what_is_not_sorted(measured, device):
+    x = torch.arange(300, 0, -1, dtype=torch.int32, device=device)
+    in_order = torch.arange(300, dtype=torch.int32, device=device)
+    slow, fast = (measured.sort.benchmark(values, **FAST) for values in (x, in_order))
+    assert slow.restored
+    assert slow.median_us > 5 * fast.median_us
+    assert x[0] == 300
+
+
 def test_a_function_that_must_not_run_on_its_own_results(mod):
     x = torch.zeros(1, dtype=torch.int32)
     record = mod.once.benchmark(x, restore=True, **FAST)
