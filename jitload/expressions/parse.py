@@ -107,3 +107,32 @@ class ExpressionText(NamedTuple):
         words = (token[0] for token in _TOKEN.finditer(self.text))
         word = next((word for word in words if keyword.iskeyword(word) and word not in _ALLOWED_KEYWORDS), None)
         return f"A parameter named {word!r} is written {word}_ in expressions." if word else ""
+
+
+# ---- requirements ------------------------------------------------------------------------------------------------
+
+
+def split_terms(text: str, field: str) -> list[str]:
+    """Return what `Launch(requires=…)` has to be true, as terms, so that a message can name the one that is false.
+
+    The terms are the operands of `and`, with a comparison such as `0 < n <= m` as two.
+
+    Example:
+        `split_terms("0 < n <= m and k % 16 == 0", "requires")` gives `["0 < n", "n <= m", "k % 16 == 0"]`.
+    """
+    source = ExpressionText.of(text, "", field)
+    return [term for node in _operands(source.parse()) for term in _split(node, source.text)]
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [operand for value in node.values for operand in _operands(value)]
+    return [node]
+
+
+def _split(node: ast.expr, text: str) -> list[str]:
+    if not isinstance(node, ast.Compare):
+        return [ast.get_source_segment(text, node) or text]
+    operands = [node.left, *node.comparators]
+    pairs = zip(operands, node.ops, operands[1:], strict=False)
+    return [ast.unparse(ast.Compare(left, [op], [right])) for left, op, right in pairs]

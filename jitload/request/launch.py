@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
-from jitload.expressions.parse import Expression, python_name
-from jitload.expressions.requirements import split_terms
+from jitload.expressions.parse import Expression, python_name, split_terms
 from jitload.request.tune import Tune, Variant
 
 if TYPE_CHECKING:
