@@ -30,6 +30,7 @@ CONDITIONS = {
     "#if !N == 0": True,
     "#if (N > 1ull && N <= 0x10) != UNDONE": True,
     "#if True == 1": None,
+    "#if definedA": False,
     "#if ~N": None,
     "#if N == '2'": None,
     "#if F(N)": None,

@@ -312,7 +312,7 @@ def _condition(text: str, macros: Macros) -> int | None:
 
     if len(text) > _MAX_LENGTH or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
         return None
-    text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
+    text = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
     text = re.sub(rf"\b{_INTEGER}\b", r"\1", re.sub(r"!(?!=)|\bnot\b", "~", text))
     try:
         return _evaluate(ast.parse(text.replace("&&", " and ").replace("||", " or ").strip(), mode="eval").body, macros)
