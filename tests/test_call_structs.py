@@ -166,6 +166,8 @@ LAYOUTS = {
     "union Either { int i; float f; }; @ Either": "",
     "struct Wide { " + " ".join(f"float f{i};" for i in range(40)) + " }; @ Wide":
         ";".join(f"f4*1@{4 * i}" for i in range(40)),
+    "struct En { alignas(8) enum K { A2 } k; const enum K l; int n; __device__ void f(enum K k) {} enum L { B2 };"
+    " unsigned int (En::*m)(int); }; @ En": "i4*1@8;?8*1@0;?20*1@12",
 }  # fmt: skip
 
 

@@ -253,11 +253,11 @@ def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: st
 def _member(member: Sequence[Token], scope: _Scope, owner: str) -> list[Field]:
     """Return the members that a declaration in a class declares."""
     words = [token.text for token in member]
-    head = plain_words(words[: words.index("{")]) if "{" in words else words
+    head = plain_words(words[: words.index("{")] if "{" in words else words)
     if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words or head in (["struct"], ["union"]):
         return [_UNKNOWN]
-    if head[:1] == ["enum"]:
-        return [] if words[-1] == "}" or len(words) == 2 else [_UNKNOWN]
+    if "enum" in head and "(" not in head:
+        return [] if words[-1] == "}" or len(head) == 2 else [_UNKNOWN]
     bare, names = _without_groups(member), _declared_names(member)
     if not names:
         return [] if _declares_no_member(bare, owner) else [_UNKNOWN]
@@ -276,9 +276,10 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
     if not {"struct", "class", "union"}.isdisjoint(words[:1]):
         return len(words) == 2  # `struct Pair;` declares only a type
     opening = words.index("(") if "(" in words else 0
-    before, after = words[:opening], words[opening + 1 : opening + 2]
+    before, after = words[:opening], words[opening + 1 : opening + 4]
     is_name = bool(before) and re.match(r"[A-Za-z_]", before[-1]) is not None
-    is_function = len(before) > 1 and ":" not in before and after not in (["*"], ["&"])
+    is_pointer = after[:1] in (["*"], ["&"]) or after[1:] == ["::", "*"]
+    is_function = len(before) > 1 and ":" not in before and not is_pointer
     return is_name and (before[-1] == owner or is_function)
 
 
