@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
@@ -29,7 +29,6 @@ from jitload.request.kind import (
 )
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
-from jitload.request.sources import Sources
 from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
@@ -366,18 +365,8 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
                 "kind='host' if cuda_sources is C++"
             )
         return None
-    suffixes = {piece: "cu" if _is_mixed_piece(call, kind, piece) else "cc" for piece in cuda}
     return HostSource(
-        units=tuple(
-            Unit(
-                file=file,
-                pieces=pieces,
-                is_file=sources.are_files,
-                flags=cuda_options if pieces[0] in cuda else (),  # cuda_sources gets them even if it is host C++
-            )
-            for file, pieces in _unit_files(sources, suffixes)
-            if pieces
-        ),
+        units=tuple(_units(call, kind, cuda, cuda_options)),
         objects=sources.objects,
         cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
         flags=call.options.host,
@@ -386,28 +375,24 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
     )
 
 
-def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> bool:
-    """Return whether nvcc compiles `piece`, a `(label, text)` pair. The C++ compiler gets files without kernels."""
-    if kind != "mixed" or call.kind is not None or not call.sources.are_files:
-        return kind == "mixed"
-    return find_kind(call._replace(sources=call.sources._replace(cuda=(piece,)))) != "host"
+def _units(call: Call, kind: SourceKind, cuda: Pieces, cuda_options: tuple[str, ...]) -> Iterator[Unit]:
+    """Yield the translation units. Each source file is one, but all inline texts of one language are one together.
 
-
-def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
-    """Return `(file name, pieces)` for each file to compile. The pieces are `(label, text)` pairs.
-
-    Each source file is compiled alone, but all inline texts of one language form one file. `suffixes` maps each piece
-    of `cuda_sources` to the suffix of its file, which tells the compiler the language.
+    The suffix of a unit's file tells the compiler the language. nvcc compiles what has kernels. `cuda_sources` get the
+    options for CUDA code even if they are C++ for the host.
     """
-    cuda = tuple(suffixes)
+    sources = call.sources
     if not sources.are_files:
-        suffix = next(iter(suffixes.values()), "cc")
-        return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
-    pieces = (*sources.host, *cuda)
-    return [
-        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].endswith('.c') else 'cc')}", (piece,))
-        for number, piece in enumerate(pieces)
-    ]
+        suffix = "cu" if kind == "mixed" else "cc"
+        inline = (("cpp_sources.cc", sources.host, ()), (f"cuda_sources.{suffix}", cuda, cuda_options))
+        yield from (Unit(file, pieces, flags=flags) for file, pieces, flags in inline if pieces)
+        return
+    for number, piece in enumerate((*sources.host, *cuda)):
+        is_cuda = number >= len(sources.host)
+        alone = call._replace(sources=sources._replace(cuda=(piece,)))
+        is_mixed = is_cuda and kind == "mixed" and (call.kind is not None or find_kind(alone) != "host")
+        suffix = "cu" if is_mixed else "c" if piece[0].endswith(".c") else "cc"
+        yield Unit(f"source{number}.{suffix}", (piece,), is_file=True, flags=cuda_options if is_cuda else ())
 
 
 def _check_embeddable(request: Request) -> None:
