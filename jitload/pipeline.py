@@ -22,7 +22,7 @@ from jitload.request.arguments import PathLike, absolute_path, output_path
 from jitload.request.request import Request
 from jitload.sources.common import Tools, build_entry, library_key, source_of
 from jitload.toolchain.fingerprints import own_identity
-from jitload.toolchain.private_files import sync_file
+from jitload.toolchain.private_files import copy_file, sync_file
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -83,8 +83,6 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
     if entry.is_record:
         return load_record(entry.product, entry.images, request.settings)
     if directory is not None:
-        from jitload.building.outputs import copy_file
-
         copy_file(entry.product, directory / f"{request.slug}.so")
     return load_library(entry.product, keep_module_alive=keep_module_alive)
 
@@ -114,8 +112,6 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         entry = find_or_build(request, verbose=verbose)
     if target is None and directory is None:
         return str(sync_file(entry.product))  # what loads the path later may not check it
-    from jitload.building.outputs import copy_file
-
     return str(copy_file(entry.product, target or Path(directory or "", f"{request.slug}.so")))
 
 

@@ -93,8 +93,8 @@ def answer():
     gc.callbacks.append(lambda *_: None if gc.get_freeze_count() else whole.append(1))
     jitload.load_triton("m", user.kernel, signature={"x_ptr": "*fp32", "n": "i32"}, constexprs={"BLOCK": 64}, grid=1,
                         arch="sm_90")
-    print("built" if "jitload.triton.library" in sys.modules else "found", flush=True)
-    if "jitload.triton.library" not in sys.modules:
+    print("built" if "jitload.triton.compile" in sys.modules else "found", flush=True)
+    if "jitload.triton.compile" not in sys.modules:
         slow = {"jitload.model", "jitload.triton.compile", "jitload.triton.metadata", "jitload.triton.wrapper",
                 "jitload.triton.variants", "jitload.sources.device", "jitload.cache.store", "filelock",
                 "secrets"} & set(sys.modules)

@@ -26,7 +26,7 @@ def build(request: Request, _tools: Tools, work: Work, *, needs_library: bool, v
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
 
     def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
-        from jitload.triton.library import write_triton_kernels
+        from jitload.triton.compile import write_triton_kernels
 
         return write_triton_kernels(request, work.dir), ()
 

@@ -1,13 +1,16 @@
-"""Files of the cache: directories that only this user can read, small files of JSON, and when files reach the disk."""
+"""Files of the cache and copies of them: private directories, small files of JSON, and when files reach the disk."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from jitload.errors import JitLoadError
 
 
 def make_private_dir(directory: Path) -> None:
@@ -30,6 +33,27 @@ def sync_file(path: Path) -> Path:
         finally:
             os.close(descriptor)
     return path
+
+
+def copy_file(source: Path, target: Path) -> Path:
+    """Copy a file to the path `target` atomically, and return `target`.
+
+    The file is on the disk by then, because nothing checks it later, as a hit checks the files of the cache.
+    """
+    fresh = target.with_name(f".jitload-{os.urandom(8).hex()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            raise JitLoadError(f"{target} cannot be written: it is not a regular file")
+        try:
+            shutil.copyfile(source, fresh)
+            sync_file(fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise JitLoadError(f"{target} cannot be written: {error.strerror}") from error
+    return target
 
 
 def save_json(path: Path, value: object) -> None:

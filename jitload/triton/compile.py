@@ -1,28 +1,56 @@
-"""Compiles a kernel with Triton: without a GPU, and without source lines in the machine code."""
+"""Compiles kernels with Triton, without a GPU and without source lines in the machine code, and writes their record."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import operator
 import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from jitload.building.stages import stage
 from jitload.errors import CompileError, JitLoadError, SignatureError
 from jitload.model import Cubin
+from jitload.request.request import Request, TritonSource, VariantSource
+from jitload.toolchain.arch import capability_of
 from jitload.triton.kernel import TritonKernel
 from jitload.triton.key import outer_values, plan_parts
 from jitload.triton.metadata import read_compiled_kernel
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton, changed_interface, cuda_backend, cuda_target
+from jitload.triton.wrapper import TritonFunction, write_triton_sources
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 _FIRST_WITH_CLUSTERS = 90
 _MAX_WARPS, _MAX_CTAS = 32, 16  # warps per block of at most 1024 threads; blocks per cluster
 _lock = threading.Lock()
+
+
+def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
+    """Compile a Triton kernel in a work directory. Return the cubins' files in the order of the record."""
+    source = request.triton
+    assert source is not None
+    variants = tuple(
+        variant._replace(cubins=variant.cubins or tuple(_compile_variant(source, variant, a) for a in request.archs))
+        for variant in source.variants
+    )
+    doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
+    function = TritonFunction(name=source.name, doc=doc, grid=source.grid, variants=variants, choice=source.choice)
+    return write_triton_sources(request.name, (function,), work_dir)
+
+
+def _compile_variant(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
+    assert source.kernel is not None
+    assert source.triton is not None
+    assert variant.plan is not None
+    capability, _ = capability_of(arch)
+    with stage(f"Triton compiles {source.name} for {arch}"):
+        return compile_cubin(source.kernel, variant.plan, source.triton, capability)
 
 
 def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Cubin:
