@@ -13,6 +13,7 @@ from support.nvcc import needs_nvcc, real_nvcc
 
 import jitload
 from jitload.elf.file import ElfFile
+from jitload.errors import CompileError
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = needs_nvcc
@@ -91,6 +92,12 @@ def test_exports_of_headers_macros_and_objects_count(monkeypatch, tmp_path):
     ):
         with pytest.raises(CompilerRanError):
             jitload.build_inline("mixed", cuda_sources=source, arch=ARCH, **options)
+
+
+def test_a_typo_suggests_the_nearest_name():
+    text = "__global__ void one(float* x) {}\nvoid run_it(float* data) { one<<<1, 1>>>(data); }\n"
+    with pytest.raises(CompileError, match=r"has 'run_itt', which no source declares\. Did you mean 'run_it'\?"):
+        jitload.build_inline("mixed", cuda_sources=text, functions=["run_itt"], arch=ARCH)
 
 
 @pytest.mark.gpu

@@ -50,8 +50,8 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 
 
 def test_requests_may_have_another_name_or_be_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
-    target = write_python(tmp_path, "MORE = ({'name': 'm'},)\n")
-    assert read_requests(f"{target}:MORE") == [{"name": "m"}]
+    target = write_python(tmp_path, "MORE = ({'name': 'm'},)\ndef MADE():\n    yield from MORE\n")
+    assert read_requests(f"{target}:MORE") == read_requests(f"{target}:MADE") == [{"name": "m"}]
     sys.modules.pop("requests_here")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [directory for directory in sys.path if directory not in ("", str(tmp_path))])

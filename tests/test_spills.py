@@ -79,8 +79,11 @@ def test_ptx_and_code_that_was_compiled_elsewhere(cubin):
     assert spills == {"local_array": 0, "plain": 0}
 
 
-def test_a_module_shows_spills(cache, cubin):
-    module = jitload.load_inline("m", cuda_sources=SPILLS, arch=ARCH)
-    assert module.spilling.kernel in cubin.kernels
-    assert module.local_array.kernels[ARCH].spill_bytes == 0
-    assert module._repr_html_().count(" B !</td>") == 2
+def test_a_built_module_and_a_cached_one_show_spills(cache, cubin, monkeypatch):
+    for origin in ("built in", "from the cache"):
+        monkeypatch.setattr("jitload.pipeline._modules", {})
+        module = jitload.load_inline("m", cuda_sources=SPILLS, arch=ARCH)
+        assert f"m: {origin}" in module._repr_html_()
+        assert module.spilling.kernel in cubin.kernels
+        assert module.local_array.kernels[ARCH].spill_bytes == 0
+        assert module._repr_html_().count(" B !</td>") == 2

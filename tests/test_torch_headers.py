@@ -1,5 +1,6 @@
 """PyTorch extension sources: how they are recognised, the table of operators, and the headers that they include."""
 
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -240,6 +241,13 @@ int64_t f() { return M_PI * 100; }
 )
 def test_functions_of_a_text_with_threads_release_the_gil(text: str, policy: str):
     assert f"#define JITLOAD_TORCH_GIL {policy}\n" in torch_text._prelude(text, is_cuda=False, implicit=True)
+
+
+def test_the_headers_of_the_table_compile_without_the_unused_parts():
+    text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)
+    text += "auto f(std::vector<int>& v) { std::sort(v.begin(), v.end()); return std::pow(std::max(v[0], 2), 0.5); }\n"
+    flags = [f"-D{guard}" for guard in torch_text._UNUSED_PARTS]
+    subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-x", "c++", *flags, "-"], input=text, text=True, check=True)
 
 
 def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
