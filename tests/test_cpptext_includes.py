@@ -112,6 +112,13 @@ def test_macros_are_expanded_in_the_names_of_headers(tmp_path):
     assert built_each_time < {*read_headers([text], [tmp_path], [])}
 
 
+@pytest.mark.parametrize("include", ['#include "cudnn.h"', "#define STR(x) #x\n#include STR(cudnn.h)"])
+def test_a_header_of_the_users_takes_the_place_of_one_of_jitloads(include, tmp_path):
+    (tmp_path / "cudnn.h").write_text("#define NAME own\n")
+    text = f'{include}\nextern "C" __global__ void NAME() {{}}'
+    assert list(load(text, extra_include_paths=[tmp_path])) == ["own"]
+
+
 def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):
     assert read_headers(["#include MYSTERY"], [tmp_path], []) == (Path("#include MYSTERY"),)
     header = tmp_path / "known.h"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.cpptext.lexer import read_header, strip_comments
@@ -114,16 +114,16 @@ class IncludeScan:
         roots = tuple(f"{root}/" for root in known_dirs)
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
-    def quoted_files(self, names: Container[str]) -> frozenset[str]:
+    def quoted_files(self, names: Collection[str]) -> frozenset[str]:
         """Return the names in `names` for which an `#include "name"` in the texts may read a file of the user.
 
-        A file in a system directory is not the user's, even if this directory is an include directory.
+        A file in a system directory is not the user's, even if this directory is an include directory. An `#include` of
+        an unknown macro may read any file.
         """
-        return frozenset(
-            name
-            for name, home in self._quoted_names
-            if name in names and any(map(_is_users_file, self._candidate_paths(name, home)))
-        )
+        homes = {home for text, home in self._macro_includes if not self._is_resolved(text)}
+        pairs = [pair for pair in self._quoted_names if pair[0] in names]
+        pairs += ((name, home) for home in homes for name in names)
+        return frozenset(name for name, home in pairs if any(map(_is_users_file, self._candidate_paths(name, home))))
 
     def _read(self, directives: Iterable[Directive], home: str) -> None:
         """Read the directives of a text. `home` is the directory of the text's file, or "" if there is no file."""

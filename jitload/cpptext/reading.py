@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class SourceReading:
         texts = (*self.texts, *self._option_lines, *declarations)
         return IncludeScan(texts, self._include_dirs).headers(known_dirs)
 
-    def quoted_files(self, names: Container[str]) -> frozenset[str]:
+    def quoted_files(self, names: Collection[str]) -> frozenset[str]:
         """Return the names for which an `#include "name"` may read a file of the user."""
         return self._includes.quoted_files(names)
 
