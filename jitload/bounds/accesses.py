@@ -16,7 +16,7 @@ from jitload.model import Parameter
 _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _SPACES = {"global", "shared", "local", "const", "param"}
-_MOST_INSTRUCTIONS = 20_000  # more would take seconds
+_MOST_INSTRUCTIONS = 10_000  # more would take seconds
 
 
 class Access(NamedTuple):

@@ -148,11 +148,13 @@ class Execution:
 
     def _merged(self, states: Sequence[dict[str, Register]]) -> dict[str, Register]:
         """Return what registers have if they have what they had in one of several states."""
-        for name in set().union(*states) if len(states) > 1 else ():
+        first, *others = states
+        differing = {name for other in others for name, value in other.items() if first.get(name) is not value}
+        for name in differing.union(*(first.keys() - other.keys() for other in others)):
             values = [registers.get(name) for registers in states]
-            if any(value is not values[0] and value != values[0] for value in values):
-                states[0][name] = self._unknown(values)
-        return states[0]
+            if any(value != values[0] for value in values):
+                first[name] = self._unknown(values)
+        return first
 
     def _enter(self, loop: Loop) -> None:
         self._path = (*self._path, loop)
@@ -185,7 +187,8 @@ class Execution:
         for number, operand in enumerate(instruction.operands):
             if number == 0 and targets and not instruction.guard:
                 continue
-            values = [self._read(name) for name in re.findall(r"[%\w$]+", operand) if self._is_register(name)]
+            names = re.findall(r"[%\w$]+", operand)
+            values = [self._read(name) for name in names if name.startswith("%") or name in self._entry.shared]
             match = _ADDRESS.fullmatch(operand)
             if match is None:
                 inputs += values
@@ -196,9 +199,6 @@ class Execution:
         if result is None and root not in _HARMLESS:
             self.escapes += [(value, instruction) for value in inputs if isinstance(value, Value)]
         self._registers |= {name: result or self._unknown() for name in targets}
-
-    def _is_register(self, name: str) -> bool:
-        return name.startswith("%") or name in self._entry.shared
 
     def _read(self, operand: str) -> Register:
         if operand in self._entry.shared:
@@ -271,7 +271,7 @@ def _calculate(root: str, modifiers: Sequence[str], terms: Sequence[Polynomial],
     first, number = terms[0], terms[-1].constant
     if root in ("shl", "shr"):
         number = 1 << number if number is not None and 0 <= number < bits - 1 else None
-    if not number or root not in _BY_NUMBER or not (first.is_uniform or root == "shl"):
+    if number is None or number <= 0 or root not in _BY_NUMBER or not (first.is_uniform or root == "shl"):
         return None
     return _BY_NUMBER[root](first, number)
 
