@@ -205,6 +205,7 @@ def test_a_declared_device_chooses_that_of_results():
     ("schema", "options", "message"),
     [
         (None, {}, "Pass them: schema="),
+        ("(Tensor x, int x) -> ()", {}, "two arguments are named 'x'"),
         ("Tensor x -> Tensor", {}, "schema: it is malformed"),
         ("(Unknown x) -> ()", {}, "it is malformed: unknown type specifier"),
         ("(int n=3, Tensor(a!) x) -> ()", {}, "malformed: Non-default positional argument follows default argument"),
