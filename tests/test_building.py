@@ -12,9 +12,13 @@ from jitload.building import native, ninja
 from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import spare_old_objects
 from jitload.elf.file import read_dynamic_symbols
+from jitload.errors import CompileError
 
 
 def test_a_collector_that_the_program_switched_off_stays_off():
+    with pytest.raises(CompileError):
+        load("__global__ void held(")
+    assert gc.isenabled()
     gc.disable()
     try:
         load(kernel("held_by_others"))

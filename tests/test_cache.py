@@ -63,9 +63,10 @@ DIFFERENT = [
 ]
 
 
-def test_each_part_of_a_request_is_in_the_key():
+def test_each_part_of_a_request_is_in_the_key_and_the_working_directory_is_not(tmp_path, monkeypatch):
     keys = [key(), *(key(**change) for change in DIFFERENT)]
     assert len(set(keys)) == len(keys)
+    monkeypatch.chdir(tmp_path)
     assert key() == keys[0]
     assert all(len(digest) == 64 for digest in keys)
 

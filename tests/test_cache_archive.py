@@ -72,12 +72,14 @@ HOSTILE = {
     "hidden work": member(".work/x/y"),
     "no key": member("m-12/0000-0000000000000000/m.so"),
     "symbolic link": member(f"{LEAF}/m.so", tarfile.SYMTYPE, link="/etc/passwd"),
+    "hard link": member(f"{LEAF}/m.so", tarfile.LNKTYPE, link="/etc/passwd"),
     "pipe": member(f"{LEAF}/m.so", tarfile.FIFOTYPE),
     "directory": member(LEAF, tarfile.DIRTYPE),
     "long name": member(f"{LEAF}/{'a' * 300}"),
     "newline": member(f"{LEAF}/a\nb"),
     "an entry without a manifest": member(f"{LEAF}/m.so"),
     "a manifest that is none": member(f"{LEAF}/manifest.json", data=b"[" * 100_000),
+    "an empty manifest": member(f"{LEAF}/manifest.json", data=b"{}"),
 }
 
 

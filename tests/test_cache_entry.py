@@ -42,6 +42,7 @@ DAMAGE = {
     "a product that is gone": Path.unlink,
     "a manifest that is no JSON": lambda p: manifest(p).write_text("{"),
     "no manifest": lambda p: manifest(p).unlink(),
+    "a manifest that is a list": lambda p: manifest(p).write_text('["schema"]'),
     "a manifest of another key": lambda p: rewrite(p, key="0"),
     "a manifest that is a pipe": lambda p: replace_by_pipe(manifest(p)),
     "a manifest of an older schema": lambda p: rewrite(p, schema=1),

@@ -251,6 +251,7 @@ def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, ca
         ("archs", ["sm_90a"], ["sm_80"], False),
         ("archs", ["sm_86", "cpu"], ["sm_80", "cpu"], True),
         ("archs", ["sm_86", "cpu"], ["sm_80"], False),
+        ("archs", [], ["sm_80"], False),
         ("gpu_check", "off", None, True),
         ("gpu_check", None, "off", True),
     ],

@@ -39,6 +39,7 @@ CODES = {
     3: f"CUDA_ERROR_NOT_INITIALIZED (initialization error); a process that forked {SPAWN}",
     200: f"CUDA_ERROR_INVALID_IMAGE (device kernel image is invalid){NEWER}",
     201: f"CUDA_ERROR_INVALID_CONTEXT (invalid device context); {ELSEWHERE}",
+    209: f"CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the device){NEWER}",
     400: f"CUDA_ERROR_INVALID_HANDLE (invalid resource handle); {ELSEWHERE}",
     500: "CUDA_ERROR_NOT_FOUND (named symbol not found); the library may be damaged: build it again",
     701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (too many resources requested for launch); "
@@ -49,6 +50,8 @@ CODES = {
 }
 STICKY = {
     700: "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)",
+    702: "CUDA_ERROR_LAUNCH_TIMEOUT (the launch timed out and was terminated)",
+    719: "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)",
     721: "CUDA error 721, which this driver has no name for",
 }
 HINT = "The context is lost; run the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one"

@@ -119,6 +119,9 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
 
 
 def test_an_instantiation_as_the_name_of_a_function(source, capsys):
+    source.write_text("template <class T> __global__ void k(T* x) {}")
+    message = "Instantiate one of the templates (k): add `template __global__ void k<float>(…);`"
+    assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
     source.write_text("template <class T> __global__ void k(T* x) {}\ntemplate __global__ void k<int>(int*);")
     _, _, err = run(capsys, "compile", source, "--arch", ARCH, "--functions", "k<int>")
     assert "leave out its namespace and its template arguments.\n" in err

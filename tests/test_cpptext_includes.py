@@ -44,7 +44,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path):
 
 def test_includes_are_followed_in_the_text(tmp_path):
     for name, text in {
-        "a.h": '#include <b.h>\n  #  include "sub/c.h"',
+        "a.h": '#include_next <b.h>\n  #  include "sub/c.h"',
         "b.h": '/* #include <no.h> */ // #include "no.h"',
         "sub/c.h": '#include "d.h"\r\n#include FILE',
         "sub/d.h": '#include "../a.h"\n#define FILE "by_macro.h"',

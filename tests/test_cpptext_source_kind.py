@@ -9,6 +9,7 @@ from jitload.request.sources import inline_sources
 
 KINDS: dict[str, tuple[bool, SourceKind]] = {
     "__global__ void k() {}": (False, "device"),
+    "__device__ float table[3];": (False, "device"),
     "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
     "#define RUN(k, ...) k<<<1, 2>>>(__VA_ARGS__)\n__global__ void k() {}": (False, "device"),
     "#define RUN(k) k<<<1, 2>>>()\n#define ALL RUN(k)\n__global__ void k() {}": (False, "device"),
@@ -17,6 +18,8 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
     'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
     "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "mixed"),
     "TVM_FFI_EMBED_CUBIN(name); void f() {}": (False, "host"),
+    "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
+    "#include <cub/block/block_reduce.cuh>\nvoid f(tvm::ffi::TensorView x);": (False, "mixed"),
     "__global__ void k();": (True, "host"),
     # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
     "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "mixed"),
@@ -69,6 +72,10 @@ def test_kernels_in_a_header_take_nvcc(library):
     assert is_mixed('#include "scale.cuh"', flags=[f"-I{library}/src"])
     assert not is_mixed('#include "scale.cuh"')  # not found: the compiler says so
     assert not is_mixed(include, dirs=[library / "include"], kind="host")
+    assert is_mixed("#include <lib/start.h>", dirs=[library / "include"])  # launches alone
+    assert not is_mixed(f'#include "{library}/src/kernels.cuh"', cubins={"k": b"\x7fELF"})  # a wrapper around cubins
+    (library / "cuda_runtime.h").write_text(KERNELS)
+    assert not is_mixed("#include <cuda_runtime.h>", dirs=[library])  # CUDA's own
 
 
 @pytest.mark.parametrize(

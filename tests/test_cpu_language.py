@@ -178,6 +178,10 @@ GPU_ONLY = {
         r"write #if defined\(__CUDA_ARCH__\) \|\| defined\(JITLOAD_CPU\)",
     ),
     "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", r"&& !defined\(JITLOAD_CPU\) to leave it out"),
+    "an empty else": (
+        K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
+        "m.cu:2: GPU only: a branch for some values",
+    ),
     "CUDACC": (K + "#ifdef __CUDACC__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: __CUDACC__ is not defined"),
 }
 

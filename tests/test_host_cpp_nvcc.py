@@ -34,7 +34,9 @@ CPP = {"cpp": (("m.cpp", "void f();"),)}
 KINDS = [
     (BOTH, {}, "cuda_sources.cu"),
     (BOTH, {"kind": "host"}, "cuda_sources.cc"),
+    (BOTH, {"kind": "device"}, None),
     (BOTH, CPP, "cuda_sources.cu"),
+    (ADD, CPP, None),
     ('#include "kernels.cuh"\nvoid f() { Run(); }', {"kind": "mixed"}, "cuda_sources.cu"),
     ('#include "kernels.cuh"\nvoid f() { add<<<1, 1>>>(); }', {}, "cuda_sources.cu"),
     ('#include "kernels.cuh"', {"functions": "add"}, None),
@@ -94,6 +96,18 @@ def test_the_cpu_has_no_launches_from_host_code(launch, line, problem):
         jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
     assert caught.value.log.startswith(f"m.cu:{line}: error: GPU only: {problem}")
     assert 'leave "cpu" out of arch. To load the kernels alone, name only them' in str(caught.value)
+
+
+def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():
+    text = "torch::Tensor f(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+    with pytest.raises(CompileError, match=r"jitload\.cpp_extension\.load_inline") as caught:
+        jitload.build_inline("m", cpp_sources=text, functions="f")
+    assert caught.value.diagnostics[0].line == 1
+
+
+def test_functions_of_the_cuda_runtime_need_no_include():
+    text = "void f(tvm::ffi::TensorView x) { cudaMemsetAsync(x.data_ptr(), 0, 4, nullptr); }"
+    assert "f" in jitload.load_inline("m", cuda_sources=text, functions="f")
 
 
 # ---- what nvcc compiles ------------------------------------------------------------------------------------------

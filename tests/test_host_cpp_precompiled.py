@@ -115,6 +115,7 @@ OPENINGS = [
         ["vector", "cuda.h"],
     ),
     (f"#include <{LAUNCHER}>", [LAUNCHER]),
+    (f'#include "vector"\n#include <{LAUNCHER}>\n', []),
     (f"#define A 1\n#include <{LAUNCHER}>\n", []),
     (f"#include <mine.h>\n#include <{LAUNCHER}>\n", []),
     (f"// a \\\n#include <map>\n#include <{LAUNCHER}>\n", [LAUNCHER]),
@@ -132,6 +133,7 @@ FLAGS = [
     ([], ()),
     (["-O3", "-DN=4", "-std=c++20", "-DNDEBUG"], ("-O3", "-std=c++20", "-DNDEBUG")),
     (["-march=native"], None),
+    (["-include", "a.h"], None),
     (["-D", "N=4"], None),
     (["@file"], None),
 ]
