@@ -62,15 +62,17 @@ def load(path: Path | None, arch: str, **tune: Any) -> jitload.Module:
 
 
 def test_the_space_is_the_product_in_order_without_what_the_condition_excludes():
-    space = [dict(values) for values in Tune(**TUNE).space()]
+    space = [dict(values) for values in Tune(**TUNE).space(("cpu",))]
     assert space[:3] == [{"B": 32, "V": 1, "F": 3}, {"B": 32, "V": 1, "F": 4}, {"B": 32, "V": 2, "F": 3}]
     assert len(space) == 6
-    tune = Tune(T=("float", "double"), W=(True, False), N=range(1, 3), M=7)
-    row = Row(function="f", gpu="cpu", values=tune.space()[0], number=0)
+    tune = Tune(T=("float", "double"), W=(True, False), N=range(1, 3), M=7, D="2 * device.multiprocessors")
+    values = dict(tune.space(("cpu",))[0])
+    row = Row(function="f", gpu="cpu", values=tune.space(("cpu",))[0], number=0)
     assert row.label[:22] == "T=float W=true N=1 M=7"
-    assert len(tune.space()) == 8
-    assert Tune(B=(0, False)).space() == [(("B", 0),)]
-    same = Tune(T=["float", "double"], W=(True, False), N=[1, 2], M=7)
+    assert values["D"] % 2 == 0
+    assert len(tune.space(("cpu",))) == 8
+    assert Tune(B=("0 * device.multiprocessors", 0, False)).space(("cpu",)) == [(("B", 0),)]
+    same = Tune(T=["float", "double"], W=(True, False), N=[1, 2], M=7, D=("2 * device.multiprocessors",))
     assert (tune, hash(tune)) == (same, hash(same))
 
 
@@ -86,7 +88,13 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
 )
 def test_a_malformed_space_is_refused(arguments, message):
     with pytest.raises(LaunchSpecError, match=message):
-        Tune(**arguments).space()
+        Tune(**arguments).space(("cpu",))
+
+
+def test_a_fact_about_a_gpu_is_not_guessed(monkeypatch):
+    monkeypatch.setattr("jitload.request.tune.device_attribute", lambda _: None)
+    with pytest.raises(LaunchSpecError, match=r"this machine has no GPU\s+Pass numbers instead"):
+        Tune(B="device.multiprocessors").space(("sm_90a",))
 
 
 def test_the_first_of_the_fastest_is_chosen_and_the_last_measurement_counts():

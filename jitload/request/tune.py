@@ -7,19 +7,22 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, check_expression, compile_expression
 from jitload.expressions.parse import Expression
+from jitload.toolchain.arch import CPU, device_attribute
 
 Value = int | bool | str
 Values = tuple[tuple[str, Value], ...]
 Nearest = Literal["log2"]
 MAX_KEYS = 8  # the size of an array in runtime/jitload/record.h
 _MAX_VARIANTS = 10_000
+_MULTIPROCESSORS = "device.multiprocessors"  # in expressions
+_ATTRIBUTE = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 
 class Tune:
@@ -39,7 +42,8 @@ class Tune:
             the call launches the first variant.
         measure: None, or `"first call"`: the first call with a key that was not tuned measures the variants. Then each
             call costs some microseconds more.
-        values: The names, each with its values: integers, booleans, and texts such as a type's name.
+        values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions with
+            the number of multiprocessors, such as `"2 * device.multiprocessors"`.
     """
 
     __slots__ = ("key", "measure", "nearest", "values", "when")
@@ -80,18 +84,29 @@ class Tune:
     def __repr__(self) -> str:
         return f"Tune({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
-    def space(self) -> list[Values]:
-        """Return the values of all variants, in order.
+    def space(self, archs: Sequence[str]) -> list[Values]:
+        """Return the values of all variants, in order: for the CPU if `archs` is `("cpu",)`, or else the current GPU.
 
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
-        columns = [[*dict.fromkeys(each)] for _, each in self.values]
+        facts: dict[str, Value] = {}
+        if "device." in repr(self):
+            count = os.cpu_count() or 1 if tuple(archs) == (CPU,) else device_attribute(_ATTRIBUTE)
+            if count is None:
+                problem, hint = f"{_MULTIPROCESSORS} is not known: this machine has no GPU", "Pass numbers instead."
+                raise LaunchSpecError(problem, field="tune", hint=hint)
+            facts[_MULTIPROCESSORS] = count
+
+        def on_device(value: Value, name: str) -> Value:
+            return evaluate(value, facts, name) if isinstance(value, str) and "device." in value else value
+
+        columns = [[*dict.fromkeys(on_device(value, name) for value in each)] for name, each in self.values]
         if math.prod(map(len, columns)) > _MAX_VARIANTS:
             raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
         names, when = [name for name, _ in self.values], self.when
         variants = [tuple(zip(names, row, strict=True)) for row in itertools.product(*columns)]
-        variants = [values for values in variants if when is None or evaluate(when, dict(values), "when")]
+        variants = [values for values in variants if when is None or evaluate(when, {**facts, **dict(values)}, "when")]
         if not variants:
             problem = "allows no combination of the values"
             raise LaunchSpecError(problem, field="when" if when else "tune", expression=when or "")

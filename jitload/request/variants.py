@@ -52,7 +52,7 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
             continue
         like = Row(function=name, gpu="", dtypes=dtypes, values=(), number=0, source=digest)
         untuned = Choice(tune.key, tune.nearest, measures=tune.measure is not None)
-        space = tune.space()
+        space = tune.space(request.archs)
         choice = with_choices(untuned, request.tuned, like, space)
         for values in dict.fromkeys((space[0], *(values for *_, values in choice.chosen))):
             yield name, specialize(launch, name, values, dtypes, choice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from jitload.cache.key import CacheKey, Part, may_embed_path
 from jitload.cache.tiers import find_in_tiers
 from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
+from jitload.request.tune import Tune
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.fingerprints import compiler_identity, cpu_identity, recall_compiler_identity
@@ -161,10 +162,19 @@ def library_key(request: Request, tools: Tools, own: str) -> CacheKey:
             ("jitload", own),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*_flags(request), tools.compiler)) else ""),
             *source_of(request).key_parts(request, tools),
-            *((("tuned", request.tuned.digest),) if request.tuned else ()),
+            *_tune_parts(request),
         ),
     )
     return key._replace(unknown_parts=tools.unknown_parts)
+
+
+def _tune_parts(request: Request) -> Iterator[tuple[str, Part]]:
+    """Yield the key's parts for variants: the digest of the measurements, and values that depend on the device."""
+    if request.tuned is not None:
+        yield "tuned", request.tuned.digest
+    tunes = [launch.tune for _, launch in request.functions or () if isinstance(launch.tune, Tune)]
+    if spaces := [repr(tune.space(request.archs)) for tune in tunes if "device." in repr(tune)]:
+        yield "variants", tuple(spaces)
 
 
 def _flags(request: Request) -> list[str]:

@@ -99,7 +99,7 @@ def _origin(function: object) -> tuple[Request, Launch | None, dict[str, Values]
     if launch is None or not isinstance(launch.tune, Tune):
         problem = "has no variants: declare them, Launch(tune=Tune(B=(128, 256)))"
         raise LaunchSpecError(problem, kernel=name, field="tune")
-    return request, launch, {f"variant_{n}": v for n, v in enumerate(launch.tune.space())}
+    return request, launch, {f"variant_{n}": v for n, v in enumerate(launch.tune.space(request.archs))}
 
 
 def _row(
