@@ -13,6 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.overrides import TorchFunctionMode
+
 from jitload import cpp_extension
 
 TEXT = """
@@ -409,9 +411,17 @@ def test_transforms_and_modes_of_torch_hold_inside_a_text(module: ModuleType):
     columns = torch.tensor([1])  # in an array of arguments, too
     assert torch.equal(module.column(x, columns.as_subclass(Loud)), x[:, columns])
     assert {*map(type, module.sums(x.as_subclass(Loud)))} == {torch.Tensor}
+    with LoudMode():
+        one_more = module.plus_one(x)
+    assert torch.equal(one_more, x + 1)
 
 
 class Loud(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        raise AssertionError("C++ calls no function of Python")
+
+
+class LoudMode(TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
         raise AssertionError("C++ calls no function of Python")

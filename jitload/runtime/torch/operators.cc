@@ -211,7 +211,7 @@ bool is_observed(const at::Tensor& tensor) {
   static bool is_off = false; /* after an error, if torch (2.10 to 2.12) writes errors to its log */
   if (is_off || !tensor.defined() || tensor.layout() != c10::kStrided) return true;
   Gil gil;
-  if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().is_tracing)) return true;
+  if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().function_modes) || has_modes(torch_module().is_tracing)) return true;
   const Object object = python(tensor);
   if (is_of_subclass(object.get())) return true;
   static void *const forward_ad = object_at("torch.autograd.forward_ad").release(), *const level = python("_current_level").release();
