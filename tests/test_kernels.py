@@ -238,6 +238,8 @@ def test_overloads_and_templates_are_named_in_a_launch():
     module = load(text, functions=functions)
     assert [module[name].kernel.name for name in module] == ["k", "k", "ns::t<float, 4>", "ns::t<double, 8>"]
     assert repr(module.second) == "<jitload function second(int* x, int n)>"
+    with pytest.raises(jitload.errors.LaunchSpecError, match=r"^kernel 'third', .*does not match any kernel"):
+        build(text, functions={"third": Launch(kernel="ns::t<nothing, 4>")})
 
 
 def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():

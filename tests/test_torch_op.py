@@ -310,6 +310,11 @@ def test_transforms_lose_no_derivatives(mod, run, has_gradient):
     assert run(torch.vmap(add_one))(X).equal(X + 1)
 
 
+def test_tangents_are_not_lost(operators):
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="has no tangents"):
+        operators["add_one"](torch.autograd.forward_ad.make_dual(X, X))
+
+
 def test_autocast_is_registered_with_torchs_function(mod):
     plain = jitload.torch_op("autocast::plain", mod.add_one, out={"y": "like x"})
     cast = jitload.torch_op("autocast::cast", mod.add_one, out={"y": "like x"})
