@@ -60,17 +60,18 @@ def test_prune_removes_what_was_used_least_recently(cache, capsys):
     assert build(kernel("k2"), "m2").exists()
 
 
-def test_a_process_can_use_a_library_that_was_removed(cache, capsys):
-    code = (
-        "import sys, builds; m = builds.load(builds.ADD); print('loaded', flush=True); sys.stdin.readline(); m.add.ptx"
-    )
+def test_a_library_that_a_process_has_mapped_is_not_removed(cache, capsys):
+    code = "import sys, builds; builds.load(builds.ADD); print('loaded', flush=True); sys.stdin.readline()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(python_command(code), env=python_env({"JITLOAD_LIBRARY": "now"}), **pipes) as process:
         assert process.stdout.readline() == "loaded\n"
-        assert run(capsys, "clear")[1].startswith("removed 1 entry")
-        assert not list(cache.glob("*-*/*/*.so"))
+        for command in (["clear"], ["prune", "--max-size", "0"]):
+            returned, out, _ = run(capsys, *command)
+            assert (returned, "1 entry in use" in out) == (0, True)
+        assert [path.name for path in cache.glob("*-*/*/*.so")] == ["m.so"]
         process.stdin.write("\n")
-    assert process.returncode == 0
+    assert run(capsys, "prune", "--max-size", "0")[1].startswith("removed 1 entry")
+    assert not list(cache.glob("*-*/*/*.so"))
 
 
 def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Removes entries from a cache, the least recently used first."""
+"""Removes entries from a cache, the least recently used first. Entries that a living process has mapped stay."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _DAMAGED_KEPT_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """The removed entries, and the bytes freed and left."""
+    """The removed entries, the bytes freed and left, and how many entries stay because a process has them mapped."""
 
     removed: tuple[StoredEntry, ...]
     freed: int
     left: int
+    in_use: int
 
 
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
     Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
-    removed until the rest have at most `max_size` bytes in total. A process that has loaded a library can continue to
-    use it.
+    removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
 
     Damaged entries are removed after a week, or at once if `max_size` is given.
 
@@ -42,22 +42,27 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
     """
     write_uses()
     if not cache_dir.is_dir():
-        return PruneResult(removed=(), freed=0, left=0)
+        return PruneResult(removed=(), freed=0, left=0, in_use=0)
     with temporary_dir(cache_dir, "prune") as trash:
         entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
         freed = _remove_damaged(list_damaged(cache_dir), trash, _DAMAGED_KEPT_S if max_size is None else 0)
-        left, now_s, removed = sum(entry.size for entry in entries), time.time(), []
+        left, now_s = sum(entry.size for entry in entries), time.time()
+        mapped, real_dir, removed, in_use = _mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
         for entry in entries:
             is_old = max_age_s is not None and now_s - entry.used_s > max_age_s
-            if (is_old or (max_size is not None and left > max_size)) and _remove(entry, trash):
+            if not is_old and (max_size is None or left <= max_size):
+                continue
+            if f"{real_dir}/{entry.dir.parent.name}/{entry.dir.name}" in mapped:
+                in_use += 1
+            elif _remove(entry, trash):
                 removed.append(entry)
                 left -= entry.size
         freed += sum(entry.size for entry in removed)
-        return PruneResult(removed=tuple(removed), freed=freed, left=left)
+        return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
 
 
 def clear(cache_dir: Path) -> PruneResult:
-    """Remove every entry, and the failed builds that were kept for inspection."""
+    """Remove every entry that no living process has mapped, and the failed builds that were kept for inspection."""
     for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
         shutil.rmtree(marker.parent, ignore_errors=True)
     return prune(cache_dir, max_size=-1)
@@ -101,3 +106,28 @@ def _remove_damaged(damaged: Iterable[Path], trash: Path, older_than_s: float) -
                 freed += directory_size(path) if path.is_dir() and not path.is_symlink() else status.st_size
                 os.rename(path, trash / f"{path.parent.name[-16:]}-{path.name}")
     return freed
+
+
+# ---- in use ----------------------------------------------------------------------------------------------------
+
+
+def _mapped_dirs(cache_dir: Path) -> set[str]:
+    """Return the directories in the cache whose files living processes have mapped.
+
+    Only processes that this user may inspect are considered.
+    """
+    root = os.fsencode(str(cache_dir.resolve()) + "/")
+    directories: set[str] = set()
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/maps", "rb") as lines:
+                directories |= {os.path.dirname(os.fsdecode(_mapped_path(line))) for line in lines if root in line}
+    return directories
+
+
+def _mapped_path(line: bytes) -> bytes:
+    """Return the path in a line of `/proc/<pid>/maps`.
+
+    The line contains a newline in a path as an octal escape.
+    """
+    return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

@@ -153,5 +153,6 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
 
 
 def _report(result: PruneResult) -> None:
+    in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
     freed, left = format_size(result.freed), format_size(result.left)
-    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left"])
+    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"])
