@@ -52,9 +52,11 @@ def cache_group() -> None:
 
 
 @cache_group.command("path")
-def path_command() -> None:
+@json_option
+def path_command(*, as_json: bool) -> None:
     """Print the directory of the cache."""
-    print_lines([str(find_cache_dir(read_settings()))])
+    path = str(find_cache_dir(read_settings()))
+    print_json({"dir": path}) if as_json else print_lines([path])
 
 
 @cache_group.command("list")
@@ -83,26 +85,29 @@ def list_command(*, as_json: bool) -> None:
 @click.option(
     "--max-age", metavar="AGE", callback=_read_age, help="Remove entries not used for this long, such as 30d."
 )
-def prune_command(max_size: int | None, max_age: float | None) -> None:
+@json_option
+def prune_command(max_size: int | None, max_age: float | None, *, as_json: bool) -> None:
     """Remove the entries that were used least recently."""
     from jitload.cache.prune import prune
 
     if max_size is None and max_age is None:
         raise click.UsageError("pass --max-size 2GB, --max-age 30d, or both; to remove all: jitload cache clear")
-    _report(prune(open_cache(read_settings()), max_size=max_size, max_age_s=max_age))
+    _report(prune(open_cache(read_settings()), max_size=max_size, max_age_s=max_age), as_json=as_json)
 
 
 @cache_group.command("clear")
-def clear_command() -> None:
+@json_option
+def clear_command(*, as_json: bool) -> None:
     """Remove all entries."""
     from jitload.cache.prune import clear
 
-    _report(clear(open_cache(read_settings())))
+    _report(clear(open_cache(read_settings())), as_json=as_json)
 
 
 @cache_group.command("pack")
 @click.argument("archive", type=click.Path(path_type=Path))
-def pack_command(archive: Path) -> None:
+@json_option
+def pack_command(archive: Path, *, as_json: bool) -> None:
     """Write all entries to an archive.
 
     ARCHIVE is a .tar.gz file, or a new directory without a suffix, for registries and signatures.
@@ -110,7 +115,10 @@ def pack_command(archive: Path) -> None:
     from jitload.cache.archive import pack
 
     count = pack(find_cache_dir(read_settings()), archive.absolute())
-    print_lines([f"packed {format_entries(count)} into {archive}"])
+    if as_json:
+        print_json({"packed": count, "archive": str(archive)})
+    else:
+        print_lines([f"packed {format_entries(count)} into {archive}"])
 
 
 @cache_group.command("unpack")
@@ -123,7 +131,8 @@ def pack_command(archive: Path) -> None:
     show_default=True,
     help="Do not unpack more than this.",
 )
-def unpack_command(archive: Path, max_size: int) -> None:
+@json_option
+def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
     """Add the entries of an archive to the cache.
 
     Programs that use the cache run the code of its entries. Unpack only archives from a source that you trust.
@@ -131,7 +140,10 @@ def unpack_command(archive: Path, max_size: int) -> None:
     from jitload.cache.archive import unpack
 
     result = unpack(open_cache(read_settings()), archive.absolute(), max_size=max_size)
-    print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
+    if as_json:
+        print_json({"added": result.added, "present": result.present})
+    else:
+        print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
 
 
 def _row(entry: StoredEntry) -> dict[str, Any]:
@@ -152,7 +164,11 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
     }
 
 
-def _report(result: PruneResult) -> None:
+def _report(result: PruneResult, *, as_json: bool) -> None:
+    if as_json:
+        fields = {"freed": result.freed, "left": result.left, "in_use": result.in_use}
+        print_json({"removed": len(result.removed)} | fields)
+        return
     in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
     freed, left = format_size(result.freed), format_size(result.left)
     print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"])

@@ -188,13 +188,17 @@ def _time_kernel(arch: str, address: int, synchronize: Callable[[], None] = lamb
 
 @click.command("explain")
 @click.argument("code")
-def explain_command(code: str) -> None:
+@json_option
+def explain_command(code: str, *, as_json: bool) -> None:
     """Show what an error code such as JL-NVRTC means, and what to do."""
     sections = read_sections()
     name = code.upper()
     if name not in sections:
         raise click.BadParameter(f"{code!r} is not a code; the codes are {', '.join(sections)}", param_hint="CODE")
-    click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
+    if as_json:
+        print_json({"code": name, "text": sections[name]})
+    else:
+        click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
 
 
 def read_sections() -> dict[str, str]:
