@@ -107,9 +107,22 @@ def test_macros_are_expanded_in_the_names_of_headers(tmp_path):
     names = ["lib/a.h", "lib/b.h", "lib/c.h", "lib/d.h", "macros.h"]
     assert headers == tuple(tmp_path / name for name in names)
     text += "#define ARCH <lib/__CUDA_ARCH__.h>\n#include ARCH\n"  # which only the compiler knows
-    text += "#define STR(x) #x\n#include STR(lib/a.h)\n#if __has_include(STR(lib/b.h))\n#endif\n"
-    built_each_time = {Path("#include ARCH"), Path("#include STR(lib/a.h)"), Path("#__has_include STR(lib/b.h)")}
+    text += "#define STR(x) #x\n#include STR(lib/a.h)\n#if __has_include(STR(STR(lib/b.h)))\n#endif\n"
+    built_each_time = {Path("#include ARCH"), Path("#include STR(lib/a.h)"), Path("#__has_include STR")}
     assert built_each_time < {*read_headers([text], [tmp_path], [])}
+
+
+@pytest.mark.parametrize(
+    ("definitions", "expected"),
+    [
+        ("#define H <DIR/a.h>\n#define DIR(x) x", {"#include H"}),
+        ("#define H <D##IR/a.h>", {"#include H"}),
+        ("#define H <lib/DIRa.h>\n#define DIRa b\n#if X\n#define DIRa\n#endif", {"/lib/b.h", "/lib/.h"}),
+        ("#define H <lib/1DIR/a'DIR'.h>\n#define DIR sub", {"/lib/1DIR/a'DIR'.h"}),
+    ],
+)
+def test_headers_whose_names_macros_make_are_the_compilers_or_built_each_time(definitions, expected):
+    assert {*map(str, read_headers([f"{definitions}\n#include H"], [Path("/")], []))} == expected
 
 
 @pytest.mark.parametrize("include", ['#include "cudnn.h"', "#define STR(x) #x\n#include STR(cudnn.h)"])

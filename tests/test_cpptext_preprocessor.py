@@ -38,11 +38,19 @@ CONDITIONS = {
     "#if defined(NEVER) && !defined(A) || VERSION > 2": False,
     f"#if {'(' * 5000}0": None,
     "#if __RESERVED": None,
+    "#if UNDONE && EITHER": None,
+    "#if UNDONE && F(N)": None,
+    "#if UNDONE && BOTH": False,
+    "#if \N{KELVIN SIGN}": None,
     "#ifndef __CUDACC_RTC__": None,
 }
 DEFINITIONS = """\
 #define N 2
 #define A
+#define EITHER N > 2 || N
+#define BOTH N && N
+#define F(x) x || N
+#define \N{KELVIN SIGN} 1
 #define UNDONE 1
 #undef UNDONE
 #define CERTAIN 1

@@ -18,7 +18,7 @@ from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macro
 # Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
 _NAME_IN_CONDITION = r'"[^"\s]+"|<[^<>\s&|]+>'
 _HAS_INCLUDE = r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)'
-_HAS_INCLUDE_MACRO = r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)"
+_HAS_INCLUDE_MACRO = r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*)"
 _SYSTEM_DIR = r"/usr/(?:include|lib)\w*/"  # also matches in a compiler's sysroot
 _PREDEFINED = r"\b__\w+"  # a macro that the compiler itself may define
 _ANGLED_INCLUDE = r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*"

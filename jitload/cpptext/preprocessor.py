@@ -24,10 +24,11 @@ NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC_
 HEADER_NAME = r'"([^"\n]+)"|<([^>\n]+)>'
 
 _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
-_DEFINITION = r"(?s)([\w$]+)\s*(.*)"
+_DEFINITION = r"(?s)([\w$]+)(.*)"
 _MACRO_OPTION = r"(?s)(?:-D|--define-macro=)(\w+)(?:=(.*))?"
 _INTEGER = r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*"
-_WORD_OR_STRING = r'"[^"]*"|[A-Za-z_]\w*'
+_WORD_OR_STRING = r""""[^"]*"|'[^']*'|\w+"""
+_LOOSE = r"\|\||\bor\b|[?,]"  # operators that bind less than `&&`
 _MAX_LENGTH = 2000  # characters of a condition or of an expansion; longer ones are not read
 _MAX_EXPANSIONS = 1000  # limits the expansion of nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[int, int], bool]]] = {
@@ -180,14 +181,14 @@ class Macros:
     def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
         """Begin with the macros in a compiler's options and in `definitions`. The value None means undefined."""
         self.may_have_others = False
-        # The texts after a macro's name, with parameters if there are any. None: the macro may be undefined.
+        # The texts after a macro's name: those with parameters begin with "(". None: the macro may be undefined.
         self._definitions: dict[str, tuple[str | None, ...]] = {}
         for name, text in (definitions or {}).items():
             self._definitions[name] = (text,)
         for index, option in enumerate(options):
             whole = f"-D{options[index + 1]}" if option == "-D" and index + 1 < len(options) else option
             if match := re.fullmatch(_MACRO_OPTION, whole):
-                self._definitions[match[1]] = ("1" if match[2] is None else match[2],)
+                self._definitions[match[1]] = ("1" if match[2] is None else f" {match[2]}",)
             elif "-include" in option:
                 self.may_have_others = True
 
@@ -215,24 +216,32 @@ class Macros:
     def number(self, name: str) -> int | None:
         """Return the integer that a macro stands for; None if its value is not certain or not an integer."""
         bodies = {body or "" for body in self._definitions.get(name, ())}
-        match = re.fullmatch(_INTEGER, bodies.pop()) if len(bodies) == 1 else None
+        match = re.fullmatch(_INTEGER, bodies.pop().strip()) if len(bodies) == 1 else None
         return int(match[1], 0) if match else None
 
+    def is_operand(self, name: str) -> bool:
+        """Return whether all of a macro's possible values are operands of `&&`, even without parentheses."""
+        expanded = self.expansions(name)
+        return expanded is not None and not any(re.search(_LOOSE, text) for text in expanded)
+
     def expansions(self, text: str) -> list[str] | None:
-        """Return all possible macro expansions of a text, in which macros with parameters stay; None if too many."""
+        """Return all possible macro expansions of a text; None if too many, or if a macro has parameters or `##`."""
         expanded: list[str] = []
         pending = [text]
         for current in pending:  # grows meanwhile
-            matches = re.finditer(_WORD_OR_STRING, current)
-            match = next((match for match in matches if any(self._definitions.get(match[0], ()))), None)
-            if match is None:
+            pairs = ((word, self._bodies(word[0])) for word in re.finditer(_WORD_OR_STRING, current))
+            word, bodies = next((pair for pair in pairs if pair[1]), (None, []))
+            if word is None:
                 expanded.append(current)
-            else:
-                bodies = filter(None, self._definitions[match[0]])
-                pending += [f"{current[: match.start()]}{body}{current[match.end() :]}" for body in bodies]
-            if len(pending) > _MAX_EXPANSIONS or len(current) > _MAX_LENGTH:
+                continue
+            pending += [f"{current[: word.start()]}{body.strip()}{current[word.end() :]}" for body in bodies]
+            is_unclear = any(body.startswith("(") or "##" in body for body in bodies)
+            if is_unclear or len(pending) > _MAX_EXPANSIONS or len(current) > _MAX_LENGTH:
                 return None
         return expanded
+
+    def _bodies(self, name: str) -> list[str]:
+        return [body for body in self._definitions.get(name, ()) if body is not None]
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------------
@@ -310,7 +319,7 @@ def _condition(text: str, macros: Macros) -> int | None:
     def is_defined(match: re.Match[str]) -> str:
         return f"{macros.is_defined(match[1] or match[2])}"
 
-    if len(text) > _MAX_LENGTH or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
+    if len(text) > _MAX_LENGTH or not text.isascii() or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
         return None
     text = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
     text = re.sub(rf"\b{_INTEGER}\b", r"\1", re.sub(r"!(?!=)|\bnot\b", "~", text))
@@ -330,6 +339,10 @@ def _evaluate(node: ast.expr, macros: Macros) -> int | None:
             value = int(name == "true")
         case ast.Name(name):
             value = 0 if macros.is_defined(name) is False else macros.number(name)
+            if value is None and not macros.is_operand(name):
+                raise ValueError(name)
+        case ast.Call():  # a macro with parameters may stand for anything
+            raise ValueError(ast.unparse(node))
         case ast.UnaryOp(ast.Invert(), operand):
             inner = _evaluate(operand, macros)
             value = None if inner is None else int(not inner)
