@@ -253,11 +253,14 @@ def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: st
 def _member(member: Sequence[Token], scope: _Scope, owner: str) -> list[Field]:
     """Return the members that a declaration in a class declares."""
     words = [token.text for token in member]
-    head = plain_words(words[: words.index("{")] if "{" in words else words)
-    if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words or head in (["struct"], ["union"]):
+    opening = words.index("{") if "{" in words else len(words)
+    head = plain_words(words[:opening])
+    is_unnamed = head[-1:] in (["struct"], ["union"])
+    if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words or is_unnamed:
         return [_UNKNOWN]
     if "enum" in head and "(" not in head:
-        return [] if words[-1] == "}" or len(head) == 2 else [_UNKNOWN]
+        has_name = opening == len(words) or find_closing(member, opening) < len(words) - 1
+        return [_UNKNOWN] if has_name else []
     bare, names = _without_groups(member), _declared_names(member)
     if not names:
         return [] if _declares_no_member(bare, owner) else [_UNKNOWN]
@@ -279,8 +282,8 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
     before, after = words[:opening], words[opening + 1 : opening + 4]
     is_name = bool(before) and re.match(r"[A-Za-z_]", before[-1]) is not None
     is_pointer = after[:1] in (["*"], ["&"]) or after[1:] == ["::", "*"]
-    is_function = len(before) > 1 and ":" not in before and not is_pointer
-    return is_name and (before[-1] == owner or is_function)
+    is_function = len(before) > 1 and ":" not in before
+    return is_name and not is_pointer and (before[-1] == owner or is_function)
 
 
 def _declared_names(declaration: Sequence[Token]) -> list[str]:
