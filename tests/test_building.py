@@ -3,12 +3,13 @@
 import gc
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from builds import kernel, load
 
-from jitload.building import native, ninja
+from jitload.building import native, ninja, resources
 from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import spare_old_objects
 from jitload.elf.file import read_dynamic_symbols
@@ -27,7 +28,8 @@ def test_a_collector_that_the_program_switched_off_stays_off():
         gc.enable()
 
 
-def test_collections_during_a_build_skip_what_was_there_before():
+def test_collections_during_a_build_skip_what_was_there_before(monkeypatch):
+    monkeypatch.setattr(resources, "_blocks_left", 1)
     gc.unfreeze()  # what conftest.py has frozen
     try:
         with spare_old_objects():
@@ -39,8 +41,34 @@ def test_collections_during_a_build_skip_what_was_there_before():
             if child == 0:
                 os._exit(gc.get_freeze_count() > 0)
         assert (os.waitpid(child, 0)[1], gc.get_freeze_count()) == (0, 0)
+        with spare_old_objects():
+            assert not gc.get_freeze_count()
     finally:
         gc.freeze()
+
+
+LOOP = """
+from jitload.building.resources import spare_old_objects
+
+class Model:
+    count = 0
+    def __init__(self):
+        self.itself, self.layers = self, [[] for _ in range(300)]
+        Model.count += 1
+    def __del__(self):
+        Model.count -= 1
+
+for _ in range(2000):
+    model = Model()
+    with spare_old_objects():
+        pass
+print(Model.count)
+"""
+
+
+def test_a_program_that_loads_in_a_loop_has_its_cycles_collected():
+    output = subprocess.run([sys.executable, "-c", LOOP], capture_output=True, text=True, check=True).stdout
+    assert int(output) < 1000
 
 
 def test_what_the_program_has_frozen_stays_frozen():

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _UNLIMITED = 1 << 62
-_is_sparing = False
+_blocks_left = 4  # those that import: of a Triton kernel, and of the first modules
+_lock = threading.Lock()  # held during a block that spares objects
 
 
 @contextmanager
@@ -25,24 +26,27 @@ def spare_old_objects() -> Iterator[None]:
 
     After `import torch`, the next few thousand new objects trigger a full collection. With all of torch's objects, this
     collection takes 80 ms. The imports of jitload create that many objects.
+
+    Only the first blocks of a process do this. Each one resets the counts by which the collector decides when it looks
+    at old objects, so a program that loads modules in a loop would never free its cycles.
     """
-    global _is_sparing  # noqa: PLW0603  like the collector itself
-    if _is_sparing or gc.get_freeze_count():  # another block does it, or the program itself has frozen its objects
+    global _blocks_left  # noqa: PLW0603  of the process, like the collector itself
+    # Another block may do it already, or the program may have frozen its objects itself.
+    if not _blocks_left or gc.get_freeze_count() or not _lock.acquire(blocking=False):
         yield
         return
-    _is_sparing = True
-    gc.freeze()
+    _blocks_left -= 1
     try:
+        gc.freeze()
         yield
     finally:
         _spare_no_objects()
 
 
 def _spare_no_objects() -> None:
-    global _is_sparing  # noqa: PLW0603
-    if _is_sparing:
-        _is_sparing = False
+    if _lock.locked():
         gc.unfreeze()
+        _lock.release()
 
 
 os.register_at_fork(after_in_child=_spare_no_objects)  # the thread of the block may exist only in the parent
