@@ -3,6 +3,7 @@
 import inspect
 import os
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -126,10 +127,20 @@ def test_a_library_cut_short_is_refused_before_it_is_mapped(tmp_path):
     path = tmp_path / "lib.so"
     for size in (64, 1000, 4096, 8192, len(whole) * 3 // 4, len(whole) - 1):
         path.write_bytes(whole[: min(size, len(whole) - 1)])
-        with pytest.raises(LoadError, match=rf"{path} (is damaged: .* Build or copy it again|cannot be loaded: )"):
+        with pytest.raises(LoadError, match=rf"{path} (is truncated: .* Build or copy it again|cannot be loaded: )"):
             jitload.load_module(path)
     path.write_bytes(whole)
     assert list(jitload.load_module(str(path))) == ["add"]
+
+
+def test_a_library_without_its_table_of_sections_is_loaded(tmp_path):
+    """As `llvm-strip --strip-sections` leaves it."""
+    library = bytearray(build(ADD).read_bytes())
+    struct.pack_into("<Q", library, 40, 0)
+    struct.pack_into("<HHH", library, 58, 0, 0, 0)
+    path = tmp_path / "lib.so"
+    path.write_bytes(library)
+    assert list(jitload.load_module(path)) == ["add"]
 
 
 BARE = """
