@@ -11,7 +11,7 @@ from builds import EXPORT
 
 import jitload
 from jitload.cache import dependencies
-from jitload.cache.dependencies import Dependency, StartTime, record_dependencies
+from jitload.cache.dependencies import Dependency, StartTime, record_dependencies, refresh
 
 
 @pytest.fixture
@@ -125,6 +125,7 @@ def test_a_file_of_options_is_looked_at_again(get_value, tmp_path, flag):
 def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, monkeypatch):
     path = tmp_path / "h.h"
     path.write_text("one")
+    os.utime(path, (0, 0))  # as an archive that was unpacked just now
     monkeypatch.setattr(dependencies, "_digests", {})
     (young,) = record_dependencies([path], StartTime.now())
     assert not young.is_settled
@@ -133,6 +134,25 @@ def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, mon
     # As if the clock had stood still: `stat` says what it said.
     monkeypatch.setattr("jitload.cache.dependencies.os.stat", lambda _: old_state)
     assert not young.is_unchanged()
+
+
+def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypatch):
+    path = tmp_path / "h.h"
+    path.write_text("one")
+    (young,) = record_dependencies([path], StartTime.now())
+    reads = []
+    real = dependencies.digest_file
+    monkeypatch.setattr(dependencies, "_digests", {})
+    monkeypatch.setattr(dependencies, "digest_file", lambda path: reads.append(path) or real(path))
+    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
+    assert len(reads) == 3
+    monkeypatch.setattr(dependencies, "_TICK_NS", -(10**9))
+    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
+    assert len(reads) == 4
+    assert refresh(young).is_settled
+    assert refresh(young).is_unchanged()
+    path.write_text("two")
+    assert not refresh(young).is_unchanged()
 
 
 @pytest.mark.parametrize("jump_s", [-7200, 0, 7200])

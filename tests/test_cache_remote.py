@@ -160,6 +160,20 @@ def test_a_machine_without_nvrtc_finds_what_others_built(node, monkeypatch):
         build(TEXT, arch="sm_75")
 
 
+def test_of_many_threads_one_asks(node, monkeypatch):
+    node("one")
+    build(TEXT)
+    node("other")
+    store.asked.clear()
+    store.before = lambda: time.sleep(0.2)
+    threads = [threading.Thread(target=build, args=(TEXT,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.asked) == 1
+
+
 def test_precompiled_headers_stay_at_home(node):
     cache = node("one")
     key = CacheKey.of("headers", (("kind", "pch"),))
