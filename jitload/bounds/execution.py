@@ -83,7 +83,7 @@ class Execution:
 
     Attributes:
         addresses: The addresses of memory that it uses, without those of parameters and prefetches.
-        escapes: What it stores, chooses or passes on, and what becomes of which is not known.
+        escapes: The values that it stores, chooses or passes on, which are not followed further.
         conditions: What holds after branches.
     """
 
@@ -125,7 +125,7 @@ class Execution:
     # ---- control flow ----
 
     def _run(self) -> None:
-        """Execute all instructions in order, each with what registers have after those that lead to it."""
+        """Execute all instructions in order. Each begins with the registers of the instructions that lead to it."""
         arriving: dict[int, list[tuple[Path, dict[str, Register]]]] = {0: [((), {})]}
         for position, instruction in enumerate(self._entry.instructions):
             if position not in arriving:
@@ -147,7 +147,7 @@ class Execution:
                     arriving.setdefault(target, []).append((path, registers))
 
     def _merged(self, states: Sequence[dict[str, Register]]) -> dict[str, Register]:
-        """Return what registers have if they have what they had in one of several states."""
+        """Return the registers where several states meet. A register whose values differ becomes unknown."""
         first, *others = states
         differing = {name for other in others for name, value in other.items() if first.get(name) is not value}
         for name in differing.union(*(first.keys() - other.keys() for other in others)):

@@ -203,7 +203,7 @@ class Region:
 
 
 def _is_positive(factor: Polynomial) -> bool:
-    """Return the sign of a factor. Where it is not known, it is checked at the launch."""
+    """Return whether a factor is taken to be positive. If its sign is not known, the launch checks it."""
     return max(factor.terms.items(), key=lambda term: (len(term[0]), term))[1] > 0
 
 

@@ -1,4 +1,4 @@
-"""The function `jitload.check`, which runs a call of a kernel with all checks, and `f.extents`, what a launch needs."""
+"""Runs a call of a kernel with all checks (`f.check`), and reads what a launch needs of its tensors (`f.extents`)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ALIGNMENT = 64  # a copy's address has the same remainder as that of the origin
 
 
 class _Copy(NamedTuple):
-    """Memory that stands for an extent, from its byte `start` on. `storage` is the same for tensors of torch."""
+    """Memory that stands for an extent, from its byte `start` on. `storage` is this memory for tensors of torch."""
 
     extent: Extent
     start: int

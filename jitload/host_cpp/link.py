@@ -151,7 +151,8 @@ def missing_libraries(
         if any(f"lib{library}." in flag or flag == f"-l{library}" for flag in flags):
             continue
         is_runtime = library == "cudart"
-        path = (find_cudart if is_runtime else partial(find_library, library))(cuda) if cuda else None
+        find = find_cudart if is_runtime else partial(find_library, library)
+        path = find(cuda) if cuda else None
         if path:
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
         elif is_runtime or not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):

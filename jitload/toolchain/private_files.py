@@ -1,4 +1,4 @@
-"""Files of the cache and copies of them: private directories, small files of JSON, and when files reach the disk."""
+"""Makes private directories, reads and writes small JSON files, and copies libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sync_file(path: Path) -> Path:
 def copy_file(source: Path, target: Path) -> Path:
     """Copy a file to the path `target` atomically, and return `target`.
 
-    The file is on the disk by then, because nothing checks it later, as a hit checks the files of the cache.
+    The copy is on the disk when this returns. Unlike the files of the cache, nothing checks it later.
     """
     fresh = target.with_name(f".jitload-{os.urandom(8).hex()}")
     try:

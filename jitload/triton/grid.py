@@ -138,7 +138,10 @@ def _outer_value(name: str, value: Any, meta: str, scope: GridScope) -> Any:
 
 
 def _parameter_of(name: str, value: Any, examples: Mapping[str, Any]) -> str:
-    """Return the parameter that a variable stands for: the one of its name, or for which a tensor was passed, or ""."""
+    """Return the parameter that a variable stands for, or "" if this is not clear.
+
+    It is the parameter for which a tensor was passed, and otherwise the parameter with the name of the variable.
+    """
     if not examples or not hasattr(value, "data_ptr"):
         return name
     parameters = [parameter for parameter, example in examples.items() if example is value]
