@@ -35,7 +35,7 @@ def load(text: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", ZOO)
-def test_the_zoo_of_nvrtc(case, tmp_path):
+def test_unusual_sources_have_the_kernels_that_nvrtc_finds(case, tmp_path):
     text, signatures = ZOO[case]
     assert sorted(map(str, compile_text(tmp_path, text).cubin.kernels)) == sorted(signatures.split("\n"))
 

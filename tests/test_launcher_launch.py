@@ -1,4 +1,4 @@
-"""Launches by the C++ launcher: shared memory, devices, streams, the guard, launch attributes."""
+"""Launches by the C++ launcher: shared memory, devices, streams, the guard, launch attributes, and tvm-ffi's names."""
 
 # ruff: noqa: F811  a fixture is imported, and a parameter of the same name asks for it
 
@@ -185,7 +185,7 @@ def names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load(build_wrapper(wrapper, tmp_path_factory.mktemp("names") / request.param))
 
 
-def test_all_forms_of_a_launch(names, stub_driver):
+def test_launches_by_each_name_of_tvm_ffis_launcher(names, stub_driver):
     stub_driver.use_device(0)
     assert names.launches(IMAGE) == 7
     launches = stub_driver.launches()
@@ -195,7 +195,7 @@ def test_all_forms_of_a_launch(names, stub_driver):
     assert [launch.cluster for launch in launches[3:5]] == [(2, 1, 1)] * 2
 
 
-def test_by_handle(names, stub_driver):
+def test_dynamic_shared_memory_is_set_by_the_handle_of_a_kernel(names, stub_driver):
     stub_driver.use_device(0)
     assert names.by_handle(IMAGE, -1) == 232_448 - 128
     assert names.by_handle(IMAGE, 100_000) == 100_000

@@ -120,7 +120,7 @@ DOES_NOT_RUN_ON = (
 )  # fmt: skip
 
 
-def test_which_code_runs_on_what():
+def test_which_architectures_run_which_code():
     assert all(runs_on(*pair.split()) for pair in RUNS_ON)
     assert not any(runs_on(*pair.split()) for pair in DOES_NOT_RUN_ON)
 

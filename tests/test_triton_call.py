@@ -22,7 +22,6 @@ from support.triton import (
 
 import jitload
 
-POLICY = 5  # CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE; SPREAD is 1
 ADD = [parameter("x", "*fp32"), parameter("y", "*fp32"), parameter("n", "i32")]
 KINDS = [
     *(parameter(type_, type_) for type_ in ("i1", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")),
