@@ -10,6 +10,7 @@ import tvm_ffi
 from support.kernels import CHECKED
 
 import jitload
+from jitload.building.resources import free_memory
 from jitload.errors import CompileError
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -59,6 +60,11 @@ def test_the_copies_are_aligned_as_the_tensors_are(mod):
     mod.vectors[1, 64].check(memory[1:257] if memory[1:].data_ptr() % 16 == 0 else memory[:256], torch.zeros(256))
     with pytest.raises(ValueError, match="aligned"):
         mod.vectors[1, 64].check(memory[1:257], torch.zeros(256))
+
+
+@pytest.mark.skipif(free_memory() < 6 << 30, reason="the copy takes 2 GiB")
+def test_large_arrays_of_numpy_are_copied(mod):
+    mod.shift[1, 64].check(np.zeros((1 << 29) + 16, "f"), torch.zeros(8), 8)
 
 
 def test_tensors_that_a_call_refuses_are_refused(mod):

@@ -76,7 +76,8 @@ def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     if not hasattr(tensor, "untyped_storage"):
         import numpy as np
 
-        copy.memory[begin : begin + extent.span] = ctypes.string_at(extent.address, extent.span)
+        original: Any = (ctypes.c_char * extent.span).from_address(extent.address)  # `string_at` reads less than 2 GiB
+        copy.memory[begin : begin + extent.span] = original
         first = begin + tensor.__array_interface__["data"][0] - extent.address
         array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
         array.flags.writeable = tensor.flags.writeable
