@@ -127,7 +127,7 @@ def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool
     cache_dir = open_cache(request.settings)
     needs_library = needs_library or not request.has_record
     tools = source_of(request).tools(request, cache_dir)
-    key = library_key(request, tools, own_identity())
+    key = library_key(request, tools, own_identity(cache_dir))
     if entry := find_in_tiers(cache_dir, key, request.settings, needs_library=needs_library):
         _log.info("%s is in the cache: %s", key.name, entry.dir)
     elif tools.problem:

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tokenize
 from pathlib import Path
 
@@ -99,9 +100,13 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
 
     def identity() -> str:
         own_identity.cache_clear()
-        return own_identity()
+        return own_identity(tmp_path / "cache")
 
     in_checkout = identity()
+    elsewhere = shutil.copytree(package, tmp_path / "clone" / "jitload", copy_function=shutil.copyfile)
+    with monkeypatch.context() as patches:
+        patches.setattr(fingerprints, "_PACKAGE", elsewhere)
+        assert identity() == in_checkout
     (package / "runtime" / "call.cc").write_text("int second;")
     assert in_checkout.startswith(f"ABI {ABI} (a checkout) ")
     edited = identity()

@@ -135,18 +135,19 @@ def cpu_identity() -> str:
     return platform.machine()
 
 
-@functools.lru_cache(maxsize=1)
-def own_identity() -> str:
-    """Return what identifies jitload in every cache key: `ABI`, and in a checkout also the state of its files.
+@functools.lru_cache(maxsize=16)
+def own_identity(cache_dir: Path) -> str:
+    """Return what identifies jitload in every cache key: `ABI`, and in a checkout also a digest of its files.
 
-    So a developer's edit takes effect at once. `native/` is left out, because it is compiled from the other files,
-    perhaps by another process at this moment.
+    The digest lets a developer's edit take effect at once. It is kept in the cache, and computed again if a file
+    changes. It leaves out `native/`, which is compiled from the other files, perhaps by another process at this moment.
     """
     if os.path.isdir(f"{_PACKAGE}/templates"):  # an installed wheel, whose files do not change
         return f"ABI {ABI}"
     roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
     states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
-    return f"ABI {ABI} (a checkout) {hashlib.sha256(chr(10).join(states).encode()).hexdigest()}"
+    digest = remembered(states, cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states))
+    return f"ABI {ABI} (a checkout) {digest}"
 
 
 def _states_below(directory: str) -> list[str]:
@@ -162,3 +163,17 @@ def _states_below(directory: str) -> list[str]:
     finally:
         os.close(handle)
     return sorted(states) + [state for below in sorted(directories) for state in _states_below(below)]
+
+
+def _digest_files(paths: Iterable[str]) -> str:
+    """Return a digest of the files' names and contents.
+
+    A name is the last two parts of a path, because there are both `nvrtc/assert.h` and `cpu/assert.h`.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            data = file.read()
+        digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
