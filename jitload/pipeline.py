@@ -12,7 +12,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.building.resources import spare_old_objects
+from jitload.building.resources import freeze_old_objects
 from jitload.building.stages import shown_log
 from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey
@@ -56,7 +56,7 @@ def load_request(
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Find or build the entry of a request, and load it. Return the entry and the module."""
     needs_library = directory is not None or request.settings.library == "now"
-    with spare_old_objects(), shown_log if verbose else nullcontext():
+    with freeze_old_objects(), shown_log if verbose else nullcontext():
         entry = find_or_build(request, needs_library=needs_library, verbose=verbose)
         try:
             return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
@@ -182,7 +182,7 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
             remote = claim_build(work.cache_dir, job.key, settings, needs_library=job.needs_library)
             if entry := claim.enter_context(remote):  # another host has built it meanwhile
                 return entry
-            with spare_old_objects():
+            with freeze_old_objects():
                 entry = build_entry(job.request, job.tools, work, needs_library=job.needs_library, verbose=job.verbose)
         upload_entry(entry, job.key, settings)
     return entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from jitload.building.resources import spare_old_objects
+from jitload.building.resources import freeze_old_objects
 from jitload.pipeline import load_request
 from jitload.request.arguments import PathLike, check_flags
 from jitload.request.launch import Extent
@@ -80,7 +80,7 @@ def load_triton(
         `load_triton("ops", add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024},
         grid="ceil_div(n, BLOCK)").add(x, n)`
     """
-    with spare_old_objects():  # the imports create enough objects for a collection
+    with freeze_old_objects():  # the imports create enough objects for a collection
         from jitload.triton.kernel import CompileSpec
         from jitload.triton.request import make_triton_request
 

@@ -11,7 +11,7 @@ from builds import kernel, load
 
 from jitload.building import native, ninja, resources
 from jitload.building.files_read import read_depfile, unversioned_headers
-from jitload.building.resources import spare_old_objects
+from jitload.building.resources import freeze_old_objects
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 
@@ -32,23 +32,23 @@ def test_collections_during_a_build_skip_what_was_there_before(monkeypatch):
     monkeypatch.setattr(resources, "_blocks_left", 1)
     gc.unfreeze()  # what conftest.py has frozen
     try:
-        with spare_old_objects():
+        with freeze_old_objects():
             assert gc.get_freeze_count()
-            with spare_old_objects():
+            with freeze_old_objects():
                 pass
             assert gc.get_freeze_count()
             child = os.fork()
             if child == 0:
                 os._exit(gc.get_freeze_count() > 0)
         assert (os.waitpid(child, 0)[1], gc.get_freeze_count()) == (0, 0)
-        with spare_old_objects():
+        with freeze_old_objects():
             assert not gc.get_freeze_count()
     finally:
         gc.freeze()
 
 
 LOOP = """
-from jitload.building.resources import spare_old_objects
+from jitload.building.resources import freeze_old_objects
 
 class Model:
     count = 0
@@ -60,7 +60,7 @@ class Model:
 
 for _ in range(2000):
     model = Model()
-    with spare_old_objects():
+    with freeze_old_objects():
         pass
 print(Model.count)
 """

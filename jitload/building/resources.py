@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _UNLIMITED = 1 << 62
-_blocks_left = 4  # those that import: of a Triton kernel, and of the first modules
-_lock = threading.Lock()  # held during a block that spares objects
+_blocks_left = 4  # the blocks that import much: that of a Triton kernel, and those of the first modules
+_freeze_lock = threading.Lock()  # held during a block in which old objects are frozen
 
 
 @contextmanager
-def spare_old_objects() -> Iterator[None]:
+def freeze_old_objects() -> Iterator[None]:
     """Let garbage collections during a block skip the objects that exist when it begins.
 
     After `import torch`, the next few thousand new objects trigger a full collection. With all of torch's objects, this
@@ -32,7 +32,7 @@ def spare_old_objects() -> Iterator[None]:
     """
     global _blocks_left  # noqa: PLW0603  of the process, like the collector itself
     # Another block may do it already, or the program may have frozen its objects itself.
-    if not _blocks_left or gc.get_freeze_count() or not _lock.acquire(blocking=False):
+    if not _blocks_left or gc.get_freeze_count() or not _freeze_lock.acquire(blocking=False):
         yield
         return
     _blocks_left -= 1
@@ -40,16 +40,16 @@ def spare_old_objects() -> Iterator[None]:
         gc.freeze()
         yield
     finally:
-        _spare_no_objects()
+        _unfreeze_objects()
 
 
-def _spare_no_objects() -> None:
-    if _lock.locked():
+def _unfreeze_objects() -> None:
+    if _freeze_lock.locked():
         gc.unfreeze()
-        _lock.release()
+        _freeze_lock.release()
 
 
-os.register_at_fork(after_in_child=_spare_no_objects)  # the thread of the block may exist only in the parent
+os.register_at_fork(after_in_child=_unfreeze_objects)  # the thread of the block may exist only in the parent
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------
