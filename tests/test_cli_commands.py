@@ -118,7 +118,7 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     assert lines[-2] == "leave --cuda-flags=-lineinfo out of arch='sm_90a'"
 
 
-def test_an_instantiation_as_the_name_of_a_function(source, capsys):
+def test_an_instantiation_is_refused_as_the_name_of_a_function(source, capsys):
     source.write_text("template <class T> __global__ void k(T* x) {}")
     message = "Instantiate one of the templates (k): add `template __global__ void k<float>(…);`"
     assert message in run(capsys, "compile", source, "--arch", ARCH)[2]

@@ -79,7 +79,7 @@ BAD_FUNCTIONS = [
 
 
 @pytest.mark.parametrize(("text", "functions", "words"), BAD_FUNCTIONS)
-def test_functions_that_do_not_fit(text, functions, words):
+def test_functions_that_do_not_fit_the_kernels(text, functions, words):
     assert message(LaunchSpecError, text, functions=functions).endswith(words)
 
 

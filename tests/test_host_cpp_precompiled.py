@@ -182,7 +182,7 @@ def test_gcc_ignores_it_if_macros_differ(cache):
     assert jitload.load_module(path).get() == 8
 
 
-def test_what_changes_headers_rules_it_out(cache, monkeypatch, tmp_path):
+def test_directories_options_and_variables_that_change_headers_rule_it_out(cache, monkeypatch, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.h").write_text("")
     assert is_used(5, extra_include_paths=[tmp_path / "mine"])

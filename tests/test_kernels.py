@@ -348,12 +348,12 @@ NEED_MORE = {
 
 
 @pytest.mark.parametrize("case", NEED_MORE)
-def test_sources_that_need_what_nvrtc_can_leave_out_compile(case):
+def test_sources_that_need_what_minimal_leaves_out_compile(case):
     assert [kernel.name for kernel in compile_text(NEED_MORE[case]).kernels] == ["k"]
 
 
 @pytest.mark.parametrize("argument", ["cudaExtent", "CUstream_st", "libraryPropertyType"])
-def test_a_launch_may_name_what_is_left_out(argument):
+def test_a_launch_may_name_types_that_minimal_leaves_out(argument):
     text = "template <class T> __global__ void k(T* x) {}"
     compiled = compile_text(text, kernels=("k<float>", f"k<{argument}>"))
     assert [kernel.parameters[0].kind for kernel in compiled.kernels] == ["pointer"] * 2
@@ -361,7 +361,7 @@ def test_a_launch_may_name_what_is_left_out(argument):
         compile_text(text, kernels=("k<none_such>",))
 
 
-def test_what_is_left_out_changes_no_code(monkeypatch, nvrtc_runs):
+def test_minimal_changes_no_code(monkeypatch, nvrtc_runs):
     texts = [text for _, text in RUNS.values()]
     short = [compile_text(text).data for text in texts]
     assert all("--minimal" in job.options for job in nvrtc_runs)

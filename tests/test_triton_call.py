@@ -98,8 +98,8 @@ INSTEAD = "compile it without this assumption, or add a variant without it"
 
 def test_a_misaligned_pointer_is_never_launched(mod, stub_driver):
     x, y = aligned_array(), aligned_array(offset=4)
-    text = f"add(): argument 'y' (*fp32) must be aligned to 16 bytes: {FOR_THAT}, and its address is "
-    text += f"{y.address:#x}; {INSTEAD}"
+    problem = f"must be aligned to 16 bytes: {FOR_THAT}, and its address is {y.address:#x}; {INSTEAD}"
+    text = f"add(): argument 'y' (*fp32) {problem}"
     assert_refused(ValueError, text, mod.add, x, y, 4096)
     assert stub_driver.calls() == []
 
@@ -153,8 +153,8 @@ def test_a_grid_may_come_from_shapes_and_from_the_call(mod, stub_driver):
 
 @pytest.mark.parametrize("key", [((4, 2), 128), (4, None, 1024), (4, None, None, 0, 0)])
 def test_the_block_is_fixed(mod, key):
-    text = "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
-    text += "fixed when it is compiled"
+    reason = "the block and the shared memory of a Triton kernel are fixed when it is compiled"
+    text = f"add[…] takes [grid], or [grid, None, None, stream]: {reason}"
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
 
