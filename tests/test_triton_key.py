@@ -253,6 +253,19 @@ def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monke
     assert outer_parts(outer.by_a_member, made=made) != key
 
 
+def test_functions_in_a_tuple_that_differ_in_what_they_capture_have_their_order_in_the_key():
+    small, large = outer.adding(3), outer.adding(9)
+    one, other = (small, large), (large, small)
+    assert code(outer.by_an_item, made=one) != code(outer.by_an_item, made=other)
+    assert outer_parts(outer.by_an_item, made=one) != outer_parts(outer.by_an_item, made=other)
+
+
+def test_a_constexpr_that_is_a_member_of_an_enumeration_is_never_found_again():
+    """Its class may have properties that read anything."""
+    made = outer.Shift.LEFT
+    assert outer_parts(outer.by_a_member, made=made) != outer_parts(outer.by_a_member, made=made)
+
+
 def test_a_constexpr_that_uses_an_object_is_never_found_again():
     first, second = (outer_parts(outer.by_a_constexpr, made=outer.with_an_object) for _ in range(2))
     assert first != second

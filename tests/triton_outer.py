@@ -1,5 +1,7 @@
 """Triton kernels that depend on values from outside which Triton's own key leaves out."""
 
+import enum
+
 import triton
 import triton.language as tl
 import triton_helpers as settings
@@ -65,6 +67,27 @@ def by_a_constexpr(x_ptr, made: tl.constexpr):
 @triton.jit
 def with_an_object(x):
     return x + of_the_object()
+
+
+def adding(amount):
+    @triton.constexpr_function
+    def add(x):
+        return x + amount
+
+    return add
+
+
+@triton.jit
+def by_an_item(x_ptr, made: tl.constexpr):
+    tl.store(x_ptr, tl.program_id(0) + made[0](0))
+
+
+class Shift(enum.Enum):
+    LEFT = 1
+
+    @property
+    def shift(self):
+        return CALLED.value
 
 
 @triton.jit

@@ -94,9 +94,16 @@ def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
 
 def _constant_text(value: Any) -> str | None:
     """Return a text that identifies a compiled-in value, or None if a text cannot identify the value."""
-    search = _Search()
-    text = search.text(value)
-    return None if text is None or not search.is_complete else f"{text} {sorted(search.values)}"
+    value = plain_value(value)
+    if isinstance(value, _PLAIN_TYPES):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, tuple | list):
+        items = [_constant_text(item) for item in value]
+        return None if None in items else f"{type(value).__name__} {items}"
+    if key := getattr(value, "cache_key", None):
+        values = outer_values(value)
+        return None if values is None else f"function {key} {getattr(value, 'debug', None)} {values}"
+    return _type_text(value)
 
 
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
@@ -219,7 +226,7 @@ class _Search:
             self._visit(f"{inner.__module__}.{inner.__qualname__}={key}", value, names)
 
     def _visit(self, name: str, value: Any, names: frozenset[str]) -> None:
-        text = self.text(value)
+        text = self._text(value)
         if text is not None:
             self.values.add((name, text))
         elif isinstance(value, ModuleType | type):
@@ -228,11 +235,11 @@ class _Search:
         elif _package_of(value) not in _KNOWN_PACKAGES or isinstance(value, _CONTAINER_TYPES):
             self.is_complete = False  # an object of the user's may hold anything
 
-    def text(self, value: Any) -> str | None:
+    def _text(self, value: Any) -> str | None:
         """Return a text that identifies a value, or None if a text cannot identify the value."""
         value = plain_value(value)
         if isinstance(value, enum.Enum):
-            return f"{type(value).__name__}.{value.name} {self.text(value.value)}"
+            return f"{type(value).__name__}.{value.name} {self._text(value.value)}"
         if isinstance(value, _PLAIN_TYPES):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, _CONTAINER_TYPES):
@@ -249,7 +256,7 @@ class _Search:
         if len(value) > _MAX_OBJECTS or "..." in str(value):  # Python shows a container inside itself as `...`
             return None
         items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
-        texts = [self.text(item) for item in items]
+        texts = [self._text(item) for item in items]
         if any(text is None for text in texts):
             return None
         return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
