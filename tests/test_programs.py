@@ -194,6 +194,7 @@ ODD = r"""
 #define I(T, n) \
   template void h<T, n>(T*);
 #define ALL(T) I(T, 1) I(T, 2)
+#define L(T) template void h<T, 3>(T*);
 #define J(T) template __global__ void k<T>(T*);
 #define KERNEL extern "C" __global__ void
 using std::string;
@@ -204,6 +205,7 @@ typedef R const (*F)(R);
 typedef struct T { R a; } *P;
 using A = R[4];
 struct Q {};
+struct Only {};
 bool operator<<(host& o, const Q& x) {}
 template <int N = 4> int h(const int* x) {}
 void h(list<struct Q> x = {}) { host(); }
@@ -215,13 +217,15 @@ int host_number = 3;
 const int N = 4;
 extern "C" { void h() {} KERNEL plain(R* x, P p, A a, F f) { x[N] = p->a; } }
 __global__ void pairs(thrust::pair<int, Q> p) {}
+namespace last { void h() {} L(host) }
 int main() try {} catch (const E& x) {}
+J(Only)
 """
 
 
 def test_host_code_of_odd_forms_is_left_out():
     names = {kernel.name for kernel in jitload.compile_cubin(ODD, arch=ARCH).kernels}
-    assert names == {"k<int>", "plain", "pairs"}
+    assert names == {"k<int>", "k<Only>", "plain", "pairs"}
 
 
 def test_types_of_the_headers_of_libraries_are_kept():

@@ -245,7 +245,9 @@ class _Parts:
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 spans = self._instantiation(run[3:])
-                self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:], host_spans=spans))
+                macro = _Declaration(frozenset((run[2].text,)), run[3:], host_spans=spans)
+                macro.is_kept = bool(spans)
+                self.declarations.append(macro)
         self._read(split_branches(runs)[0])
 
     def _instantiation(self, definition: Sequence[Token]) -> list[tuple[int, int]]:
@@ -257,6 +259,7 @@ class _Parts:
         return [(definition[start].start, definition[-1].start + len(words[-1]))] if is_of_host else []
 
     def _read(self, code: Sequence[Token]) -> None:
+        end = 0
         for _, declaration, head in declarations_in(code):
             opening = body_start(declaration)
             last = declaration[-1]
@@ -270,6 +273,8 @@ class _Parts:
                 is_class = opening is not None and not CLASSES.isdisjoint(token.text for token in head)
                 host_spans = list(_host_spans(declaration[opening:], self._device_words)) if is_class else []
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), host_spans))
+        # What follows the last declaration are uses of macros without a semicolon.
+        self.seeds |= {token.text for token in code if token.start >= end and token.kind == "word"}
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration may declare.
