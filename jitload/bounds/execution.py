@@ -16,9 +16,9 @@ from jitload.model import Parameter
 SHARED = "shared:"  # begins the names of pointers to shared memory
 _MOST_TERMS = 40
 _WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
-_LIMITS = {"tid": 1024, "block": 1024, "ctaid": (1 << 31) - 1, "grid": (1 << 31) - 1}  # the most in an extent
+_LIMITS = {"tid": 1024, "block": 1024, "ctaid": (1 << 31) - 1, "grid": (1 << 31) - 1}  # their upper limits
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_FACTS: dict[str, Callable[[Polynomial], list[Polynomial]]] = {  # what comparisons say of a difference
+_FACTS: dict[str, Callable[[Polynomial], list[Polynomial]]] = {  # what is not negative if a comparison with 0 holds
     "lt": lambda difference: [-difference - 1],
     "le": lambda difference: [-difference],
     "gt": lambda difference: [difference - 1],
@@ -44,7 +44,7 @@ _CONSTANT = re.compile(r"(-?(?:0[xX][0-9a-fA-F]+|\d+))U?")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _INTEGERS = ("int", "uint", "bool")
 _WITHOUT_RESULT = ("st", "red", "bra", "ret", "exit", "trap", "membar", "fence")
-_HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep")  # what they read does not leave them
+_HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep")  # what they read goes nowhere else
 _READS_ALL = ("cvt", "div", "shr", "rem", "setp")  # the result depends on more than the lowest bits
 
 
@@ -59,7 +59,7 @@ class Value(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What holds: values that are not negative, and whether the condition holds whenever all of them are not."""
+    """Values that are not negative if a condition holds, and whether it holds whenever none of them is negative."""
 
     values: tuple[Value, ...] = ()
     is_whole: bool = False
@@ -83,7 +83,7 @@ class Execution:
 
     Attributes:
         addresses: The addresses of memory that it uses, without those of parameters and prefetches.
-        escapes: The values that it stores, chooses or passes on, which are not followed further.
+        escapes: The values that it stores, chooses or passes on, which jitload does not follow further.
         conditions: What holds after branches.
     """
 
@@ -299,7 +299,7 @@ def _both(left: Condition, right: Condition) -> Condition:
 
 
 def _width_of(instruction: Instruction) -> tuple[int, bool]:
-    """Return the bits of the last type of an instruction, 0 if it is not that of an integer, and if it has a sign."""
+    """Return the bits of the last type of an instruction, or 0 if it is no integer, and whether it has a sign."""
     match = _TYPE.fullmatch(instruction.modifiers[-1]) if instruction.modifiers else None
     return (int(match[2]), match[1] == "s") if match else (0, False)
 

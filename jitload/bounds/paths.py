@@ -78,7 +78,7 @@ def _successors(entry: Entry, position: int) -> list[tuple[int, Branch | None]]:
 
 
 def joined(paths: Iterable[Path]) -> Path:
-    """Return what leads to an instruction to which several paths lead."""
+    """Return the path to an instruction at which several paths meet."""
     paths = {*paths}
     while len(paths) > 1:
         *start, last = max(paths, key=len)

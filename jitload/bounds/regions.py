@@ -62,7 +62,7 @@ class Region:
     # ---- comparisons ----
 
     def after(self, decision: Branch | Loop | None) -> Region:
-        """Return the part of the region in which a branch is decided so, or which executes a loop."""
+        """Return the part of the region that takes a branch or does not take it, or that executes a loop."""
         region = copy(self)
         try:
             region.follow(decision)
@@ -100,7 +100,7 @@ class Region:
                 self.is_exact = False
 
     def _add(self, fact: Polynomial) -> None:
-        """Use that a term is not negative."""
+        """Add the fact that a term is not negative, and limit sums of coordinates by it."""
         factors = fact.factors()
         if factors is None or not factors.keys() <= {"", *self._limits} or len(self._facts) == _MOST_FACTS:
             self.is_exact = False

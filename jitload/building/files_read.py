@@ -72,7 +72,7 @@ def headers_to_record(
             is jitload's own directory of headers.
         cache_dir: The cache's directory. The generated headers in this directory are also left out.
     """
-    # Depfiles have the headers of an `#include` of a macro.
+    # A depfile has the header of an `#include` of a macro, but not what `__has_include` asked for.
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if not str(path).startswith("#include"))
     yield from shadowing_paths(read, (*dirs, *versioned_dirs[1:]) if dirs else ())
     headers = tuple(unversioned_headers(read, (*versioned_dirs, cache_dir)))

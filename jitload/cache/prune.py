@@ -69,7 +69,7 @@ def clear(cache_dir: Path) -> PruneResult:
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
-    """Prune a cache that has more than `limit` bytes to four fifths of them. Ignore failures.
+    """If a cache has more than `limit` bytes, prune it to four fifths of the limit. Ignore failures.
 
     Do so only on a local file system. On others, a process on another machine may have an entry mapped, and would lose
     it.

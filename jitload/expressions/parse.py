@@ -113,7 +113,7 @@ class ExpressionText(NamedTuple):
 
 
 def split_terms(text: str, field: str) -> list[str]:
-    """Return what `Launch(requires=…)` has to be true, as terms, so that a message can name the one that is false.
+    """Return the terms of a `Launch(requires=…)`, so that a message can name the one that is false.
 
     The terms are the operands of `and`, with a comparison such as `0 < n <= m` as two.
 

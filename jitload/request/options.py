@@ -201,7 +201,7 @@ def _for_host(spelling: str, value: str) -> Sequence[str]:
 
 
 def _check_option(option: str, outputs: str) -> None:
-    """Raise JitLoadError for an option that links device code, or that chooses an output (a pattern)."""
+    """Raise JitLoadError for an option that links device code, or that matches the pattern `outputs`."""
     if re.fullmatch(_LINK_TIME, option):
         raise _error(f"has {option!r}: jitload does not link device code; #include the code instead")
     if re.fullmatch(outputs, option):

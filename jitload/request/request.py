@@ -376,7 +376,7 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
 
 
 def _units(call: Call, kind: SourceKind, cuda: Pieces, cuda_options: tuple[str, ...]) -> Iterator[Unit]:
-    """Yield the translation units. Each source file is one, but all inline texts of one language are one together.
+    """Yield the translation units. Each source file is a unit, and so are all inline texts of one language together.
 
     The suffix of a unit's file tells the compiler the language. nvcc compiles what has kernels. `cuda_sources` get the
     options for CUDA code even if they are C++ for the host.
