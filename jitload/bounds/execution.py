@@ -107,9 +107,9 @@ class Execution:
 
     def resolved(self, value: Value) -> Value:
         """Return a value with the counters of loops in place of induction variables."""
-        while known := {s: self._inductions[s] for s in value.term.symbols() if s in self._inductions}:
-            term = value.term.substitute({symbol: other.term for symbol, other in known.items()})
-            value = Value(term, value.assumed.union(*(other.assumed for other in known.values())))
+        while inductions := {s: self._inductions[s] for s in value.term.symbols() if s in self._inductions}:
+            term = value.term.substitute({symbol: other.term for symbol, other in inductions.items()})
+            value = Value(term, value.assumed.union(*(other.assumed for other in inductions.values())))
         return value
 
     def pointers_in(self, value: Value) -> list[str]:

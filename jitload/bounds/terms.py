@@ -93,8 +93,8 @@ class Polynomial:
                 continue
             for position, symbol in enumerate(symbols):
                 if isinstance(symbol, Operation):
-                    for place, operand in enumerate(symbol.operands):
-                        yield from (*operand.steps(read), *(Op(symbol.name),) * (place > 0))
+                    for index, operand in enumerate(symbol.operands):
+                        yield from (*operand.steps(read), *(Op(symbol.name),) * (index > 0))
                 else:
                     yield read(symbol)
                 yield from (Op("MUL"),) * (position > 0)

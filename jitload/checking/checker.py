@@ -74,13 +74,13 @@ def extents_of(function: TypedFunction) -> Extents:
     check_single_kernel(function._jitload_facts)
     request = _request_of(function)
     arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
-    whole = expand(kernels_alone(request._replace(archs=(arch,))))
+    request = expand(kernels_alone(request._replace(archs=(arch,))))
     toolchain = find_cuda_toolchain(request.settings)
     kernel = kernel_of(function._jitload_facts)
-    for part in groups(whole):
-        for code in compile_for_gpus(part, toolchain):
-            if found := next((other for other in code.cubin.kernels if other.name == kernel.name), None):
-                return read_extents(compile_plainly(part, code, toolchain), found.symbol, kernel.parameters)
+    for group in groups(request):
+        for code in compile_for_gpus(group, toolchain):
+            if symbol := next((other.symbol for other in code.cubin.kernels if other.name == kernel.name), None):
+                return read_extents(compile_plainly(group, code, toolchain), symbol, kernel.parameters)
     raise AssertionError(kernel.name)
 
 
@@ -118,10 +118,10 @@ def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
         instrumentation=Instrumentation(("address", "race")),
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
     )
-    alone = kernels_alone(request, only=kernel_of(function._jitload_facts).name)
-    pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
+    of_kernel = kernels_alone(request, only=kernel_of(function._jitload_facts).name)
+    pieces = tuple((label, without_gpu_headers(text)) for label, text in of_kernel.pieces)
     try:
-        module = load_request(alone._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
+        module = load_request(of_kernel._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
     except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     on_cpu: TypedFunction = module[function.__name__]

@@ -389,8 +389,8 @@ def _units(call: Call, kind: SourceKind, cuda: Pieces, cuda_options: tuple[str, 
         return
     for number, piece in enumerate((*sources.host, *cuda)):
         is_cuda = number >= len(sources.host)
-        alone = call._replace(sources=sources._replace(cuda=(piece,)))
-        is_mixed = is_cuda and kind == "mixed" and (call.kind is not None or find_kind(alone) != "host")
+        of_piece = call._replace(sources=sources._replace(cuda=(piece,)))
+        is_mixed = is_cuda and kind == "mixed" and (call.kind is not None or find_kind(of_piece) != "host")
         suffix = "cu" if is_mixed else "c" if piece[0].endswith(".c") else "cc"
         yield Unit(f"source{number}.{suffix}", (piece,), is_file=True, flags=cuda_options if is_cuda else ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,8 +206,8 @@ def _source_of_plans(
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan, _ in plans]
     constexprs, types = plans[0][1].constexprs, plans[0][1].types
-    leaves = (named_leaves(name, each, ()) for name, each in types if name not in constexprs)
-    arguments = tuple(name for each in leaves for name, _, _ in each)
+    leaves = (named_leaves(name, tree, ()) for name, tree in types if name not in constexprs)
+    arguments = tuple(name for name, _, _ in itertools.chain.from_iterable(leaves))
     grid = read_grid(grid, GridScope(kernel.name, arguments, tuple(constexprs), example_arguments(kernel, spec)))
     source = TritonSource(
         parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", repr(grid))),

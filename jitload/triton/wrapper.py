@@ -88,17 +88,17 @@ class _Code(NamedTuple):
 
 def _exports(function: TritonFunction, codes: list[_Code]) -> Iterator[Export]:
     """Yield the function and, if it has several variants, these as functions, too. Add their code to `codes`."""
-    own = [(variant, _codes(variant, function.grid, codes)) for variant in function.variants]
-    everything = [code for _, variant_codes in own for code in variant_codes]
-    lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in everything]
+    by_variant = [(variant, _codes(variant, function.grid, codes)) for variant in function.variants]
+    all_codes = [code for _, variant_codes in by_variant for code in variant_codes]
+    lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in all_codes]
     if different := next((names for names in lists if names != lists[0]), None):
         problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
         raise LaunchSpecError(problem, kernel=function.name, field="variants")
-    names = [variant.name for variant, variant_codes in own for _ in variant_codes]
-    if len(own) == 1:
+    names = [variant.name for variant, variant_codes in by_variant for _ in variant_codes]
+    if len(by_variant) == 1:
         names = [function.name] * len(names)
-    yield _export(function.name, function.doc, everything, names, function.choice)
-    for variant, variant_codes in own if len(own) > 1 else ():
+    yield _export(function.name, function.doc, all_codes, names, function.choice)
+    for variant, variant_codes in by_variant if len(by_variant) > 1 else ():
         yield _export(variant.name, function.doc, variant_codes, [variant.name] * len(variant_codes))
 
 
