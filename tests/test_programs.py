@@ -179,6 +179,13 @@ def test_headers_without_host_code_are_found_by_all_their_names(tmp_path):
         assert (str(tmp_path / "2/value.cuh"), 2) in {(d.file, d.line) for d in caught.value.diagnostics}
 
 
+def test_host_code_stays_where_no_main_is_compiled():
+    text = "int next(int n) { return n + 1; }\n__global__ void k(int* x) { x[0] = next(x[0]); }\n"
+    text += "#ifdef TEST\nint main() {}\n#endif\n"
+    flags = ["-default-device"]
+    assert [*jitload.load_inline("m", cuda_sources=text, arch=ARCH, extra_cuda_cflags=flags)] == ["k"]
+
+
 def test_errors_in_kernels_keep_their_lines():
     broken = SAXPY.replace("y[i] + start", "y[i] + begin")
     with pytest.raises(CompileError) as caught:

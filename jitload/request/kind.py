@@ -293,7 +293,7 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
         return not is_explicit and _asks_for_kernels(call, texts)
     if kind == "host" or call.sources.host or call.sources.objects:
         return False
-    if _is_program(texts):
+    if _is_program(texts, call.options.cuda):
         return True
     # g++ reads what `#ifndef __CUDACC_RTC__` hides from NVRTC, so kernels for the CPU lose this host code, too.
     is_for_cpu = _is_for_cpu(call) and any("<<<" in text for text in texts)
@@ -310,13 +310,19 @@ def _is_for_cpu(call: Call) -> bool:
     return isinstance(archs, tuple | list) and CPU in archs
 
 
-def _is_program(texts: Sequence[str]) -> bool:
+@functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer
+def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
+    """Return whether a text has a `main()` after preprocessing for NVRTC."""
     if not any("main" in text for text in texts):
         return False
 
     from jitload.cpptext.host_functions import has_main
+    from jitload.cpptext.lexer import tokenize
+    from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
 
-    return has_main(texts)
+    code = [token for text in texts for token in tokenize(text)]
+    live = live_tokens(code, Macros(NVRTC_MACROS, options))
+    return any(token.text == "main" for token in live) and has_main(texts)
 
 
 def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
@@ -328,10 +334,10 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
         return False
 
     from jitload.cpptext.declarations import find_candidates
-    from jitload.cpptext.host_functions import find_host_functions
+    from jitload.cpptext.host_functions import find_host_functions, has_main
 
     if not call.exports:
-        return not any("TVM_FFI_" in text for text in texts) and _is_program(texts)
+        return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
     kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
     host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
     targets = {unqualified(launch.kernel or name) for name, launch in call.exports}
