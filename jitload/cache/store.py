@@ -323,7 +323,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what killed processes have left. In one of sixteen calls, prune the cache if it is above its limit.
+    """Remove what killed processes have left. In about one of sixteen calls, prune the cache if it is above its limit.
 
     This is done only after builds, because a cache hit writes nothing.
     """
