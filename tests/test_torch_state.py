@@ -252,7 +252,7 @@ def test_a_child_process_does_not_wait_for_a_thread_of_its_parent(turns: list[Mo
     sleeper.join()
 
 
-@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*jit.trace")
 def test_a_trace_records_numbers_and_what_is_made_of_them(module: ModuleType):
     traced = torch.jit.trace(module.by_list, torch.ones(2), check_trace=False)
     for x in (torch.full((2,), 3.0), torch.full((2,), 3.0, dtype=torch.float64)):
