@@ -139,6 +139,12 @@ def test_a_planted_race_is_found_with_both_lines_and_both_threads(mod, name):
     assert found[1] != found[3]
 
 
+def test_a_race_says_which_memory_it_is_in(mod):
+    for name, place in (("device_variable", "a variable of the module"), ("broadcast", "shared memory")):
+        with pytest.raises(RuntimeError, match=rf"a race: a \w+ of 4 bytes in {place}, and another access are not"):
+            run(mod, name)
+
+
 @pytest.mark.parametrize("name", {**QUIET, **QUIET_AT_ONCE})
 def test_a_kernel_without_a_race_is_quiet(mod, name):
     run(mod, name)

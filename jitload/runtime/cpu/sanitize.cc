@@ -70,6 +70,14 @@ bool is_dynamic_shared(uintptr_t address) {
   return contains({begin, begin + JITLOAD_MOST_SHARED}, address);
 }
 
+/* Return whether memory is that of the library's own variables. */
+inline bool is_of_variables(uintptr_t begin, size_t size) {
+  for (int i = 0; i < own_memory.segment_count; ++i) {
+    if (contains(own_memory.segments[i], begin, size)) return true;
+  }
+  return false;
+}
+
 /* Write where an access is, such as "at byte 4 of 'x', which has 4 bytes". */
 void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* text, size_t size) {
   const jitload_cpu_region* tensor = nearest_tensor(call, address);
@@ -78,6 +86,8 @@ void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* t
              (size_t)(address - (uintptr_t)__jitload_dynamic_shared), call->block.shared_bytes);
   } else if (contains(own_memory.thread_local_data, address)) {
     snprintf(text, size, "in shared memory");
+  } else if (is_of_variables(address, 1)) {
+    snprintf(text, size, "in a variable of the module");
   } else if (tensor == NULL) {
     snprintf(text, size, "at address 0x%zx, which is in no tensor", (size_t)address);
   } else {
@@ -120,9 +130,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
     if (begin < shared || !is_beyond) return;
     return report_access(worker, begin, size, is_write, code);
   }
-  for (int i = 0; i < own_memory.segment_count; ++i) {
-    if (contains(own_memory.segments[i], begin, size)) return;
-  }
+  if (is_of_variables(begin, size)) return;
   if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
   if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
   if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
