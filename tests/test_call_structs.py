@@ -168,6 +168,7 @@ LAYOUTS = {
         ";".join(f"f4*1@{4 * i}" for i in range(40)),
     "struct En { alignas(8) enum K { A2 } k; const enum K l; int n; __device__ void f(enum K k) {} enum L { B2 };"
     " unsigned int (En::*m)(int); }; @ En": "i4*1@8;?8*1@0;?20*1@12",
+    "\n#define ROW 2\n#define SIZE 2 * ROW\nstruct Sized { float a[SIZE]; int b; }; @ Sized": "f4*4@0;i4*1@16",
     "struct Es { int n; enum K { A3 } k; int m; __extension__ union { int i; float f; }; Es(*g)(Es); int l; }; @ Es":
         "i4*1@0;i4*1@8;i4*1@24;?4*1@4;?12*1@12;?4*1@28",
 }  # fmt: skip

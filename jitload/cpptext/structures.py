@@ -162,14 +162,17 @@ def _code(text: str) -> list[Token]:
 def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
     """Return the macros that may declare members.
 
-    Such a macro has parameters, contains `;`, `,` or `{`, or uses another macro.
+    Such a macro has parameters, contains `;`, `,` or `{`, or uses another macro that may declare members.
     """
     bodies: dict[str, set[str]] = {}
     for text in texts:
         for directive in read_directives(text) if "define" in text else ():
             if directive.name == "define" and (match := re.match(r"(\w+)(\(?)(.*)", directive.text, re.DOTALL)):
                 bodies.setdefault(match[1], set()).update(re.findall(r"\w+|[;,{]", match[3]), match[2])
-    return frozenset(name for name, words in bodies.items() if not words.isdisjoint((*"(;,{", *bodies)))
+    declaring = {name for name, words in bodies.items() if not words.isdisjoint("(;,{")}
+    while more := {name for name in bodies if name not in declaring and not declaring.isdisjoint(bodies[name])}:
+        declaring |= more
+    return frozenset(declaring)
 
 
 class _Scope(NamedTuple):
