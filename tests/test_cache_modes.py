@@ -68,7 +68,7 @@ def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "none"))
     assert "    There is no entry of that name." in refusal(ADD)
-    assert not (tmp_path / "none").exists()
+    assert [path.name for path in tmp_path.glob("none/*")] in ([], [".tools"])  # the digest of a checkout
 
 
 def test_a_process_that_may_only_load_leaves_no_note(cache):
