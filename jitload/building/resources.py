@@ -31,11 +31,14 @@ def freeze_old_objects() -> Iterator[None]:
     at old objects, so a program that loads modules in a loop would never free its cycles.
     """
     global _blocks_left  # noqa: PLW0603  of the process, like the collector itself
-    # Another block may do it already, or the program may have frozen its objects itself.
-    if not _blocks_left or gc.get_freeze_count() or not _freeze_lock.acquire(blocking=False):
+    if not _blocks_left or not _freeze_lock.acquire(blocking=False):  # another block does it already
         yield
         return
     _blocks_left -= 1
+    if gc.get_freeze_count():  # by the program itself; the count takes 10 ms if torch's objects are frozen
+        _freeze_lock.release()
+        yield
+        return
     try:
         gc.freeze()
         yield
