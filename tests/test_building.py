@@ -29,7 +29,7 @@ def test_a_collector_that_the_program_switched_off_stays_off():
 
 
 def test_collections_during_a_build_skip_what_was_there_before(monkeypatch):
-    monkeypatch.setattr(resources, "_blocks_left", 1)
+    monkeypatch.setattr(resources, "_blocks_left", 2)
     gc.unfreeze()  # what conftest.py has frozen
     try:
         with freeze_old_objects():
@@ -43,6 +43,7 @@ def test_collections_during_a_build_skip_what_was_there_before(monkeypatch):
             if child == 0:
                 os._exit(gc.get_freeze_count() > 0)
         assert (os.waitpid(child, 0)[1], gc.get_freeze_count()) == (0, 0)
+        monkeypatch.setattr(resources, "_blocks_left", 0)
         with freeze_old_objects():
             assert not gc.get_freeze_count()
     finally:
