@@ -241,16 +241,16 @@ def temporary_dir(cache_dir: Path, name: str) -> Iterator[Path]:
     Raises:
         CacheError: The cache cannot be written.
     """
-    directory, lock = cache_dir / WORK_DIR / "none", None
     try:
         prepare_cache(cache_dir)
         directory, lock = make_work_dir(cache_dir, name)
-        yield directory
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            unlock(lock)
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        unlock(lock)
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:

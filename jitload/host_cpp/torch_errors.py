@@ -62,13 +62,13 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     names: dict[str, None] = {}
     if "required to use PyTorch" in log:  # an option such as -std=c++14
         return []
+    is_using_torch = any(map(_USING_TORCH.search, texts))  # if not, what a source has before a header may still be
     for line in log.splitlines():
         location, _, message = line.partition("error")
         message = _BRACED_VALUE.sub("", message.partition("did you mean")[0])  # a suggestion may be any name of torch's
         macro = _MACRO_OF_TORCH.search(message)
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
-        # A source may be using a namespace of torch's before it includes a header.
-        bare = _UNDECLARED.findall(message) if any(map(_USING_TORCH.search, texts)) or _HEADER.search(location) else []
+        bare = _UNDECLARED.findall(message) if is_using_torch or _HEADER.search(location) else []
         is_of_torch = bool(macro or _OF_TORCH.search(message) or (header and read_header(header[0])))
         is_of_torch = is_of_torch or any(map(is_declared, bare))
         if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not is_of_torch:
