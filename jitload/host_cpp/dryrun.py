@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import shlex
 import shutil
@@ -87,8 +86,10 @@ def template_steps(template: Template, file: str, header: Path | None = None) ->
         for command in template
     ]
     if header:
-        *_, split = host_commands(template)
-        steps[-1] = _with_header(steps[-1], name(split.output), _first_line(file), header)
+        preprocess, split = host_commands(template)
+        index = template.index(split)
+        steps[index] = _renamed(steps[index], name(preprocess.output))
+        steps[-1] = _with_header(steps[-1], name(split.output), header)
     return tuple(steps)
 
 
@@ -126,27 +127,27 @@ def read_opening(command: Sequence[str], work_dir: Path) -> bytes:
     """Return the opening, and remove the files that the `host_commands` made. `command` is the second of them.
 
     nvcc includes `cuda_runtime.h` in front of every source. The host's C++ of all sources that begin with the same
-    `#include` lines therefore begins with the same text, after a first line with the source's name.
+    `#include` lines therefore begins with the same text, if the preprocessed sources have the same name.
     """
     text = (work_dir / _output_of(command)).read_bytes()
     for path in work_dir.glob(f"{_SOURCE}*"):
         path.unlink()
-    opening = text[: text.rindex(b"\n# ", 0, text.index(_END_OF_OPENING.encode())) + 1]
-    return opening.removeprefix(_first_line(_SOURCE))
+    return text[: text.rindex(b"\n# ", 0, text.index(_END_OF_OPENING.encode())) + 1]
 
 
-def _first_line(file: str) -> bytes:
-    return b'# 1 "' + os.fsencode(file) + b'"\n'
+def _renamed(step: Step, preprocessed: str) -> Step:
+    """Return the step of `cudafe++`, which reads a preprocessed source with the name that the opening has."""
+    script = f'sed -i \'1s/".*"/"{_SOURCE}"/\' {shlex.quote(preprocessed)} && exec {shlex.join(step.command)}'
+    return replace(step, command=("/bin/sh", "-c", script))
 
 
-def _with_header(step: Step, source: str, first_line: bytes, header: Path) -> Step:
+def _with_header(step: Step, source: str, header: Path) -> Step:
     """Return the step that compiles the host's C++. If the C++ begins with the header's text, the header is used."""
-    size, skipped = header.stat().st_size, len(first_line)
-    rest = f"{source}.rest.cpp"
+    size, rest = header.stat().st_size, f"{source}.rest.cpp"
     command = (*(rest if word == source else word for word in step.command), "-include", str(header))
     script = (
-        f"if cmp -s -i {skipped}:0 -n {size} {shlex.join((source, str(header)))}; then "
-        f"tail -c +{skipped + size + 1} {shlex.quote(source)} >{shlex.quote(rest)} && exec {shlex.join(command)}; "
+        f"if cmp -s -n {size} {shlex.join((source, str(header)))}; then "
+        f"tail -c +{size + 1} {shlex.quote(source)} >{shlex.quote(rest)} && exec {shlex.join(command)}; "
         f"else exec {shlex.join(step.command)}; fi"
     )
     return replace(step, command=("/bin/sh", "-c", script))

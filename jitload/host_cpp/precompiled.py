@@ -175,7 +175,7 @@ def nvcc_header_spec(
         return None
     command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
     macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
-    parts = (("kind", "precompiled"), ("compiler", identity), ("nvcc", nvcc.identity), ("command", command))
+    parts = (("kind", "precompiled"), ("compiler", identity), ("cudafe++", nvcc.identity), ("command", command))
     key = CacheKey.of("precompiled", (*parts, ("macros", macros or ()), ("includes", tuple(includes))))
     commands = (preprocess.words, split.words)
     return HeaderSpec(includes=tuple(includes), command=command, key=key, nvcc_commands=commands)
