@@ -132,6 +132,15 @@ size_t bytes_of(torch::Tensor x) { return x.nbytes(); }
 bool is_alias(torch::Tensor x) { return x.is_alias_of(x); }
 bool has_memory(torch::Tensor x) { return x.data_ptr() != nullptr; }
 torch::Tensor first(torch::Tensor x) { return x.index({0}); }
+torch::Tensor dispatched(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "dispatched", ([&] {
+    const scalar_t* p = x.data_ptr<scalar_t>();
+    scalar_t* q = y.mutable_data_ptr<scalar_t>();
+    for (int64_t i = 0; i < x.numel(); ++i) q[i] = p[i] * p[i] + scalar_t(1);
+  }));
+  return y;
+}
 """
 FUNCTIONS = re.findall(r"^(?=\w)(?:[\w:<>, ]+>|const char\*|\w[\w:]*) (?!has_conv)(\w+)\(", TEXT, re.MULTILINE)
 
@@ -320,6 +329,17 @@ def test_an_integer_is_a_dimension_for_var_and_std(module: ModuleType):
 def test_types_that_accumulate_and_compare_are_torchs(module: ModuleType):
     assert module.accumulators() == [4, 4, 8, 4, 8, 4]
     assert module.compared(torch.tensor([1.125, 2.25])) == "1.1 2.2 111100 2.2 ChannelsLast"
+
+
+def test_dispatch_computes_with_each_dtype_as_torch_does(module: ModuleType):
+    tensors = [
+        torch.arange(12).to(dtype) for dtype in (torch.uint8, torch.int8, torch.int16, torch.int64, torch.float64)
+    ]
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.uint16)
+    tensors += [bits[torch.isfinite(bits)] for bits in (every.view(torch.float16), every.view(torch.bfloat16))]
+    for x in tensors:
+        assert torch.equal(module.dispatched(x), x * x + 1)
+        assert module.dispatched(x).dtype == x.dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

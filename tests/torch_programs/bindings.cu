@@ -142,7 +142,7 @@ at::Tensor legacy(at::Tensor x) {
 /// call: assertions(rand(3, 4), 3) !! RuntimeError:
 /// call: assertions(rand(3, 4), 4) !! ValueError: values: 1 2.5 x true [3, 4] 1
 /// call: assertions(rand(3, 4), 5) !! TypeError: type
-/// call: assertions(rand(3, 4), 6) !! NotImplementedError: not yet
+/// call: assertions(rand(3, 4), 6) !! NotImplementedError: Strided
 /// call: assertions(rand(3, 4), 7) !! RuntimeError: float Float
 /// call: assertions(rand(3, 4), 8) !! RuntimeError: error 8
 /// call: assertions(rand(3, 4), 11) !! RuntimeError:
@@ -156,7 +156,7 @@ torch::Tensor assertions(torch::Tensor x, int which) {
   TORCH_INTERNAL_ASSERT(which != 3, "internal ", x.sizes());
   if (which == 4) TORCH_CHECK_VALUE(false, "values: ", 1, " ", 2.5, " ", 'x', " ", "true ", x.sizes(), " ", true);
   if (which == 5) TORCH_CHECK_TYPE(false, "type");
-  if (which == 6) TORCH_CHECK_NOT_IMPLEMENTED(false, "not yet");
+  if (which == 6) TORCH_CHECK_NOT_IMPLEMENTED(false, x.layout());
   if (which == 7) CHECK_FLOAT(x);
   if (which == 8) AT_ERROR("error ", which);
   if (which == 11) C10_THROW_ERROR(Error, "thrown");
@@ -178,22 +178,20 @@ Tensor add_one(Tensor x) {
   return y;
 }
 //// float_vector_types
-/// functions: pairwise_distance
-/// cpp: torch::Tensor pairwise_distance(torch::Tensor a, torch::Tensor b);
-/// call: pairwise_distance(rand(5, 3), rand(7, 3)) -> torch.cdist(rand(5, 3), rand(7, 3)) ** 2
-/// call: pairwise_distance(rand(5, 3), rand(7, 2)) !! RuntimeError: points need 3 coordinates
+/// functions: lengths
+/// cpp: torch::Tensor lengths(torch::Tensor a);
+/// call: lengths(rand(5, 3)) -> (rand(5, 3) ** 2).sum(1)
+/// call: lengths(rand(5, 2)) !! RuntimeError: points need 3 coordinates
 #include <torch/extension.h>
 #include <vector_types.h>
-__device__ inline float3 load3(const float* p, int i) { return make_float3(p[3 * i], p[3 * i + 1], p[3 * i + 2]); }
-__global__ void distance_kernel(const float* a, const float* b, float* d, int m) {
-  float3 p = load3(a, blockIdx.x), q = load3(b, threadIdx.x);
-  float x = p.x - q.x, y = p.y - q.y, z = p.z - q.z;
-  d[blockIdx.x * m + threadIdx.x] = x * x + y * y + z * z;
+__global__ void lengths_kernel(const float* a, float* d) {
+  float3 p = make_float3(a[3 * threadIdx.x], a[3 * threadIdx.x + 1], a[3 * threadIdx.x + 2]);
+  d[threadIdx.x] = p.x * p.x + p.y * p.y + p.z * p.z;
 }
-torch::Tensor pairwise_distance(torch::Tensor a, torch::Tensor b) {
-  TORCH_CHECK(a.size(-1) == 3 && b.size(-1) == 3, "points need 3 coordinates");
-  auto d = a.new_empty({a.size(0), b.size(0)});
-  distance_kernel<<<a.size(0), b.size(0)>>>(a.data_ptr<float>(), b.data_ptr<float>(), d.data_ptr<float>(), b.size(0));
+torch::Tensor lengths(torch::Tensor a) {
+  TORCH_CHECK(a.size(-1) == 3, "points need 3 coordinates");
+  auto d = a.new_empty({a.size(0)});
+  lengths_kernel<<<1, a.size(0)>>>(a.data_ptr<float>(), d.data_ptr<float>());
   return d;
 }
 //// half_host_arithmetic
@@ -218,26 +216,24 @@ torch::Tensor scaled_by_half(torch::Tensor x, double s) {
   return y;
 }
 //// optional_outputs
-/// functions: top_two
-/// cpp: std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> top_two(torch::Tensor x, bool with_index, c10::optional<int64_t> start);
-/// call: top_two(rand(4, 9), True, None)
-/// call: top_two(rand(4, 9), False, 3)
-/// call: top_two(rand(4, 9), False, start=3) !! TypeError: top_two(): incompatible function arguments.
-/// call: top_two(rand(4, 9), False, 3.5) !! TypeError: top_two(): incompatible function arguments.
+/// functions: most
+/// cpp: std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> most(torch::Tensor x, bool with_index, c10::optional<int64_t> start);
+/// call: most(rand(4, 9), True, None)
+/// call: most(rand(4, 9), False, 3)
+/// call: most(rand(4, 9), False, start=3) !! TypeError: most(): incompatible function arguments.
+/// call: most(rand(4, 9), False, 3.5) !! TypeError: most(): incompatible function arguments.
 #include <torch/extension.h>
-__global__ void top_two_kernel(const float* x, float* best, int* where, int n, int start) {
-  const float* row = x + threadIdx.x * n;
-  int first = start, second = start + 1;
-  if (row[second] > row[first]) { int t = first; first = second; second = t; }
-  for (int i = start + 2; i < n; ++i) if (row[i] > row[first]) { second = first; first = i; } else if (row[i] > row[second]) second = i;
-  best[threadIdx.x * 2] = row[first]; best[threadIdx.x * 2 + 1] = row[second];
-  if (where) { where[threadIdx.x * 2] = first; where[threadIdx.x * 2 + 1] = second; }
+__global__ void most_kernel(const float* x, float* best, int* where, int n, int start) {
+  int first = start;
+  for (int i = start + 1; i < n; ++i) if (x[threadIdx.x * n + i] > x[threadIdx.x * n + first]) first = i;
+  best[threadIdx.x] = x[threadIdx.x * n + first];
+  if (where) where[threadIdx.x] = first;
 }
-std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> top_two(torch::Tensor x, bool with_index, c10::optional<int64_t> start) {
-  auto best = torch::empty({x.size(0), 2}, x.options());
+std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> most(torch::Tensor x, bool with_index, c10::optional<int64_t> start) {
+  auto best = torch::empty({x.size(0)}, x.options());
   c10::optional<torch::Tensor> where = c10::nullopt;
-  if (with_index) where = torch::empty({x.size(0), 2}, x.options().dtype(torch::kInt));
-  top_two_kernel<<<1, x.size(0)>>>(x.data_ptr<float>(), best.data_ptr<float>(), where ? where->data_ptr<int>() : nullptr, x.size(1), start.value_or(0));
+  if (with_index) where = torch::empty({x.size(0)}, x.options().dtype(torch::kInt));
+  most_kernel<<<1, x.size(0)>>>(x.data_ptr<float>(), best.data_ptr<float>(), where ? where->data_ptr<int>() : nullptr, x.size(1), start.value_or(0));
   return std::make_tuple(best, where, 0.5, with_index);
 }
 //// strided_views

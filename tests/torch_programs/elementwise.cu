@@ -9,12 +9,10 @@
 /// call: vector_add(a=rand(4), b=rand(4)) !! TypeError: vector_add(): incompatible function arguments.
 #include <torch/extension.h>
 #include <cuda_runtime.h>
-
 __global__ void vector_add_kernel(const float* a, const float* b, float* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) out[i] = a[i] + b[i];
 }
-
 torch::Tensor vector_add(torch::Tensor a, torch::Tensor b) {
     auto n = a.numel();
     auto out = torch::zeros_like(a);
@@ -35,24 +33,20 @@ torch::Tensor vector_add(torch::Tensor a, torch::Tensor b) {
 #include <torch/extension.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
-
 #define CHECK_CUDA(x) TORCH_CHECK(x.is_cuda(), #x " must be a CUDA tensor")
 #define CHECK_CONTIGUOUS(x) TORCH_CHECK(x.is_contiguous(), #x " must be contiguous")
 #define CHECK_INPUT(x) \
   CHECK_CUDA(x);       \
   CHECK_CONTIGUOUS(x)
-
 template <typename scalar_t>
 __device__ __forceinline__ scalar_t swish_sigmoid(scalar_t z) {
   return 1.0 / (1.0 + exp(-z));
 }
-
 template <typename scalar_t>
 __global__ void swish_kernel(const scalar_t* __restrict__ in, scalar_t* __restrict__ out, size_t size) {
   const int index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index < size) out[index] = in[index] * swish_sigmoid(in[index]);
 }
-
 torch::Tensor swish(torch::Tensor input) {
   CHECK_INPUT(input);
   auto output = torch::empty_like(input);
@@ -171,35 +165,14 @@ torch::Tensor bf16_axpy(double a, torch::Tensor x, torch::Tensor y) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;
 }
-//// int8_quantize
-/// functions: quantize, dequantize
-/// cpp: std::tuple<torch::Tensor, torch::Tensor> quantize(torch::Tensor x); torch::Tensor dequantize(torch::Tensor q, torch::Tensor scale);
-/// call: quantize(rand(8, 100))
+//// int8_dequantize
+/// functions: dequantize
+/// cpp: torch::Tensor dequantize(torch::Tensor q, torch::Tensor scale);
 /// call: dequantize(ints(8, 100).char(), rand(8)) -> ints(8, 100).float() * rand(8)[:, None]
 /// call: dequantize(ints(8, 100), rand(8)) !gpu RuntimeError: expected scalar type Char but found Long
-/// call: quantize(rand(100)) !! RuntimeError: expected a matrix, got 1 dimensions
 #include <torch/extension.h>
-#include <tuple>
-__global__ void quantize_kernel(const float* x, int8_t* q, float* scale, int cols) {
-  __shared__ float best;
-  if (threadIdx.x == 0) {
-    float m = 0.f;
-    for (int i = 0; i < cols; ++i) m = fmaxf(m, fabsf(x[blockIdx.x * cols + i]));
-    best = m / 127.f;
-    scale[blockIdx.x] = best;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < cols; i += blockDim.x) q[blockIdx.x * cols + i] = (int8_t)__float2int_rn(x[blockIdx.x * cols + i] / best);
-}
 __global__ void dequantize_kernel(const int8_t* q, const float* scale, float* x, int cols) {
   for (int i = threadIdx.x; i < cols; i += blockDim.x) x[blockIdx.x * cols + i] = q[blockIdx.x * cols + i] * scale[blockIdx.x];
-}
-std::tuple<torch::Tensor, torch::Tensor> quantize(torch::Tensor x) {
-  TORCH_CHECK(x.dim() == 2, "expected a matrix, got ", x.dim(), " dimensions");
-  auto q = torch::empty({x.size(0), x.size(1)}, x.options().dtype(torch::kInt8));
-  auto scale = torch::empty({x.size(0)}, x.options());
-  quantize_kernel<<<x.size(0), 128>>>(x.data_ptr<float>(), q.data_ptr<int8_t>(), scale.data_ptr<float>(), x.size(1));
-  return std::make_tuple(q, scale);
 }
 torch::Tensor dequantize(torch::Tensor q, torch::Tensor scale) {
   auto x = torch::empty_like(q, torch::TensorOptions().dtype(torch::kFloat).device(q.device()));
@@ -230,7 +203,7 @@ std::vector<at::Tensor> masked_scale(const at::Tensor x, const at::Tensor mask, 
   });
   return {y, mask.sum()};
 }
-//// complex_free_polynomial
+//// structure_of_coefficients
 /// functions: polynomial
 /// cpp: torch::Tensor polynomial(torch::Tensor x, std::vector<double> coefficients);
 /// call: polynomial(rand(40), [1.0, 2.0, 3.0]) -> 1 + 2 * rand(40) + 3 * rand(40) ** 2
@@ -239,22 +212,19 @@ std::vector<at::Tensor> masked_scale(const at::Tensor x, const at::Tensor mask, 
 /// call: polynomial(rand(40), 3.0) !! TypeError: polynomial(): incompatible function arguments.
 /// call: polynomial(rand(40), ["a"]) !! TypeError: polynomial(): incompatible function arguments.
 #include <torch/extension.h>
-struct Coefficients { float c[8]; int n; };
-__global__ void polynomial_kernel(const float* __restrict__ x, float* __restrict__ y, Coefficients k, int n) {
-  int i = threadIdx.x + blockIdx.x * blockDim.x;
-  if (i >= n) return;
+struct Coefficients { float c[8]; };
+__global__ void polynomial_kernel(const float* __restrict__ x, float* __restrict__ y, Coefficients k) {
   float result = 0;
 #pragma unroll
-  for (int j = 7; j >= 0; --j) if (j < k.n) result = result * x[i] + k.c[j];
-  y[i] = result;
+  for (int j = 7; j >= 0; --j) result = result * x[threadIdx.x] + k.c[j];
+  y[threadIdx.x] = result;
 }
 torch::Tensor polynomial(torch::Tensor x, std::vector<double> coefficients) {
   TORCH_CHECK(!coefficients.empty(), "no coefficients");
   Coefficients k{};
-  k.n = coefficients.size();
   for (size_t i = 0; i < coefficients.size() && i < 8; i++) k.c[i] = coefficients[i];
   auto y = torch::empty_like(x);
-  polynomial_kernel<<<(x.numel() + 31) / 32, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), k, x.numel());
+  polynomial_kernel<<<1, x.numel()>>>(x.data_ptr<float>(), y.data_ptr<float>(), k);
   cudaDeviceSynchronize();
   return y;
 }

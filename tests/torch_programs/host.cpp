@@ -191,9 +191,9 @@ std::tuple<int64_t, double, bool> scalars(int64_t a, double b, bool c) { return 
 /// functions: undefined
 /// call: undefined(rand(3), 0)
 /// call: undefined(rand(3), 1) !!
-/// call: undefined(rand(3), 2) !!
+/// call: undefined(rand(3), 2) !! RuntimeError: Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'
 /// call: undefined(rand(3), 3) !!
-/// call: undefined(rand(3), 4) !!
+/// call: undefined(rand(3), 4) !! RuntimeError: expected scalar type Float but found UNKNOWN_SCALAR
 /// call: undefined(rand(3), 5) !! RuntimeError: a Tensor with 3 elements cannot be converted to Scalar
 /// call: undefined(rand(3), 6) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 3)
 /// call: undefined(rand(3), 7) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
@@ -214,6 +214,7 @@ std::tuple<int64_t, double, bool> scalars(int64_t a, double b, bool c) { return 
 /// call: undefined(rand(3), 22) !!
 /// call: undefined(rand(3), 23) !!
 /// call: undefined(rand(3), 24) !!
+/// call: undefined(rand(3), 25) !! RuntimeError: how < 25 INTERNAL ASSERT FAILED at "
 #include <torch/extension.h>
 #include <stdexcept>
 torch::Tensor undefined(torch::Tensor x, int how) {
@@ -244,6 +245,7 @@ torch::Tensor undefined(torch::Tensor x, int how) {
     case 22: return x.reshape({0});
     case 23: throw std::domain_error("domain");
     case 24: return torch::matmul(x, torch::ones({4}, x.options()));
+    case 25: AT_ASSERTM(how < 25, "how is ", how); break;
   }
   return x;
 }
@@ -361,7 +363,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 }
 //// caught_errors
 /// functions: caught, thrown
-/// call: caught(rand(2, 3), 0) -> "checked: x has 2 dims"
+/// call: caught(rand(2, 3), 0) -> "checked: x has 2 dims, [2, 3] float Float 1.5 1e-09 1"
 /// call: caught(rand(2, 3), 1) -> "operator: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"
 /// call: caught(rand(2, 3), 2) -> "standard: other"
 /// call: caught(rand(2, 3), 3) -> "checked: position 3"
@@ -375,7 +377,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 #include <torch/extension.h>
 std::string caught(torch::Tensor x, int how) {
   try {
-    if (how == 0) TORCH_CHECK(x.dim() == 3, "x has ", x.dim(), " dims");
+    if (how == 0) TORCH_CHECK(x.dim() == 3, "x has ", x.dim(), " dims, ", x.sizes(), " ", x.dtype(), " ", x.scalar_type(), " ", 1.5, " ", 1e-9, " ", true);
     if (how == 2) throw std::runtime_error("other");
     if (how == 3) TORCH_CHECK_INDEX(false, "position ", how);
   } catch (const c10::Error& error) {
@@ -573,4 +575,43 @@ torch::Tensor like(torch::Tensor x) {
 }
 torch::Tensor both(torch::Tensor x) {
   return torch::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::ChannelsLast), at::MemoryFormat::Contiguous);
+}
+//// small_functions
+/// functions: changed_in_place, copied_into, incremented, unpacked, names_of_dtypes, guarded, with_scalars
+/// call: changed_in_place(rand(4, 6)) -> (((rand(4, 6) + 1.5) ** 2 + 1) ** 2 - 0.5) / 2
+/// call: [copied_into(x := rand(2, 3), rand(3)), x] -> [None, rand(3).repeat(2, 1)]
+/// call: incremented(rand(2, 3)) -> rand(2, 3) + 1
+/// call: unpacked(rand(4, 6)) -> rand(4, 6).max(1)[0] + rand(4, 6).max(1)[1] + rand(4, 6).amax(0)[0] + rand(4, 6)[1][0] + rand(4, 6).max()
+/// call: names_of_dtypes(ints(2)) -> "long intLong"
+/// call: guarded(rand(4, 6)) -> rand(4, 6).clamp_min(0)
+/// call: with_scalars(rand(4, 6)) -> rand(4, 6) * 0.5 + 3.5 + int(rand(4, 6).sum().item())
+#include <torch/extension.h>
+torch::Tensor changed_in_place(torch::Tensor x) { x.add_(1.5).mul_(x); x += 1; x *= x; x -= 0.5; x /= 2; return x; }
+void copied_into(at::Tensor& x, const at::Tensor y) { x.copy_(y); }
+at::Tensor& incremented(at::Tensor& x) { x.add_(1); return x; }
+torch::Tensor unpacked(torch::Tensor x) {
+  torch::Tensor values, indices;
+  std::tie(values, indices) = x.max(1);
+  auto [sorted, order] = x.sort(0, /*descending=*/true);
+  return values + indices + sorted[0][0] + x.index({torch::tensor({0, 1})})[1][0] + x.masked_select(x > 0).max();
+}
+std::string names_of_dtypes(torch::Tensor x) {
+  return std::string(x.dtype().name()) + c10::toString(torch::typeMetaToScalarType(x.dtype()));
+}
+torch::Tensor guarded(torch::Tensor x) { c10::DeviceGuard guard(x.device()); return at::clamp_min(x, 0); }
+torch::Tensor with_scalars(torch::Tensor x) {
+  at::Scalar half = 0.5;
+  torch::Scalar three(3);
+  return x * half + three.to<float>() + at::scalar_tensor(half, x.options()) + x.sum().item<int64_t>();
+}
+//// depthwise_conv_vectors
+/// functions: depthwise
+/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), [1, 0]) -> torch.nn.functional.conv2d(rand(2, 4, 6, 7), rand(4, 1, 3, 3), padding=(1, 0), groups=4)
+/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), [1]) !! RuntimeError: padding needs two numbers, got 1
+/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), 1) !! TypeError: depthwise(): incompatible function arguments.
+/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), torch.tensor([1, 0])) !! TypeError: depthwise(): incompatible function arguments.
+#include <torch/extension.h>
+torch::Tensor depthwise(torch::Tensor x, torch::Tensor w, std::vector<int64_t> padding) {
+  TORCH_CHECK(padding.size() == 2, "padding needs two numbers, got ", padding.size());
+  return torch::conv2d(x, w, {}, 1, torch::IntArrayRef(padding), 1, x.size(1));
 }

@@ -7,20 +7,18 @@
 /// call: transpose_copy2(rand(33, 70) > 0) -> (rand(33, 70) > 0).t().contiguous()
 /// call: transpose_copy2(rand(33, 70)[:, ::2]) !! RuntimeError: x must be contiguous, strides [70, 2]
 #include <torch/extension.h>
-constexpr int TILE_DIM = 32, BLOCK_ROWS = 8;
 template <typename T>
 __global__ void transpose_tiles_kernel(const T* in, T* out, int rows, int cols) {
-  __shared__ T tile[TILE_DIM][TILE_DIM + 1];
-  int x = blockIdx.x * TILE_DIM + threadIdx.x, y = blockIdx.y * TILE_DIM + threadIdx.y;
-  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < cols && y + j < rows) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * cols + x];
+  __shared__ T tile[32][32 + 1];
+  int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+  if (x < cols && y < rows) tile[threadIdx.y][threadIdx.x] = in[y * cols + x];
   __syncthreads();
-  x = blockIdx.y * TILE_DIM + threadIdx.x; y = blockIdx.x * TILE_DIM + threadIdx.y;
-  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < rows && y + j < cols) out[(y + j) * rows + x] = tile[threadIdx.x][threadIdx.y + j];
+  if (x < cols && y < rows) out[x * rows + y] = tile[threadIdx.y][threadIdx.x];
 }
 torch::Tensor transpose_copy2(torch::Tensor x) {
   TORCH_CHECK(x.is_contiguous(), "x must be contiguous, strides ", x.strides());
   auto out = torch::empty({x.size(1), x.size(0)}, x.options());
-  const dim3 grid((x.size(1) + TILE_DIM - 1) / TILE_DIM, (x.size(0) + TILE_DIM - 1) / TILE_DIM), block(TILE_DIM, BLOCK_ROWS);
+  const dim3 grid((x.size(1) + 31) / 32, (x.size(0) + 31) / 32), block(32, 32);
   AT_DISPATCH_ALL_TYPES_AND3(at::ScalarType::Half, at::ScalarType::Bool, at::ScalarType::BFloat16, x.scalar_type(), "transpose", [&] {
     transpose_tiles_kernel<scalar_t><<<grid, block>>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), x.size(0), x.size(1));
   });

@@ -7,72 +7,25 @@
 /// call: row_sum(rand(1).sum()) !! IndexError: Dimension specified as 0 but tensor has no dimensions
 #include <torch/extension.h>
 #include <cfloat>
-#define FULL_MASK 0xffffffff
-__inline__ __device__ float warp_sum(float v) {
-  for (int offset = warpSize / 2; offset > 0; offset /= 2) v += __shfl_down_sync(FULL_MASK, v, offset);
-  return v;
-}
-__inline__ __device__ float warp_max(float v) {
+__global__ void rows_kernel(const float* x, float* sum, float* most, int cols) {
+  float s = 0, m = -FLT_MAX;
+  for (int c = threadIdx.x; c < cols; c += 32) { s += x[blockIdx.x * cols + c]; m = fmaxf(m, x[blockIdx.x * cols + c]); }
+  for (int offset = warpSize / 2; offset > 0; offset /= 2) s += __shfl_down_sync(0xffffffff, s, offset);
 #pragma unroll
-  for (int mask = 16; mask > 0; mask >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL_MASK, v, mask, 32));
-  return v;
-}
-__global__ void row_sum_kernel(const float* x, float* y, int cols) {
-  float v = 0;
-  for (int c = threadIdx.x; c < cols; c += 32) v += x[blockIdx.x * cols + c];
-  v = warp_sum(v);
-  if (threadIdx.x == 0) y[blockIdx.x] = v;
-}
-__global__ void row_max_kernel(const float* x, float* y, int cols) {
-  float v = -FLT_MAX;
-  for (int c = threadIdx.x; c < cols; c += 32) v = fmaxf(v, x[blockIdx.x * cols + c]);
-  v = warp_max(v);
-  if (threadIdx.x == 0) y[blockIdx.x] = v;
+  for (int mask = 16; mask > 0; mask >>= 1) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, mask, 32));
+  if (threadIdx.x == 0) *(sum ? sum + blockIdx.x : most + blockIdx.x) = sum ? s : m;
 }
 torch::Tensor row_sum(torch::Tensor x) {
   const int rows = x.size(0), cols = x.size(1);
   auto y = torch::empty({rows}, torch::dtype(torch::kFloat32).device(x.device()));
-  row_sum_kernel<<<rows, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), cols);
+  rows_kernel<<<rows, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), nullptr, cols);
   return y;
 }
 torch::Tensor row_max(torch::Tensor x) {
   const int rows = x.size(0), cols = x.size(1);
   auto y = torch::empty({rows}, torch::device(x.device()).dtype(x.dtype()));
-  row_max_kernel<<<rows, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), cols);
+  rows_kernel<<<rows, 32>>>(x.data_ptr<float>(), nullptr, y.data_ptr<float>(), cols);
   return y;
-}
-//// mean_along_dim
-/// functions: mean_dim
-/// cpp: torch::Tensor mean_dim(torch::Tensor x, int dim);
-/// call: mean_dim(rand(4, 30, 5), 1) -> rand(4, 30, 5).mean(1)
-/// call: mean_dim(rand(4, 30, 5), -1) -> rand(4, 30, 5).mean(-1)
-/// call: mean_dim(rand(4, 30, 5).transpose(0, 2), 0) -> rand(4, 30, 5).transpose(0, 2).mean(0)
-/// call: mean_dim(rand(4, 30), 2) !! RuntimeError: dim 2 is out of range for 2 dims
-#include <torch/extension.h>
-#include <algorithm>
-#include <vector>
-__global__ void mean_dim_kernel(const float* in, float* out, int64_t outer, int64_t reduce, int64_t inner) {
-  int64_t index = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-  if (index >= outer * inner) return;
-  const float* p = in + index / inner * reduce * inner + index % inner;
-  float total = 0.f;
-  for (int64_t r = 0; r < reduce; ++r) total += p[r * inner];
-  out[index] = total / reduce;
-}
-torch::Tensor mean_dim(torch::Tensor x, int dim) {
-  if (dim < 0) dim += x.dim();
-  TORCH_CHECK(dim >= 0 && dim < x.dim(), "dim ", dim, " is out of range for ", x.dim(), " dims");
-  x = x.contiguous();
-  auto sizes = x.sizes().vec();
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < dim; i++) outer *= sizes[i];
-  for (int i = dim + 1; i < (int)sizes.size(); i++) inner *= sizes[i];
-  const int64_t reduce = sizes[dim];
-  sizes.erase(sizes.begin() + dim);
-  auto out = torch::empty(sizes, x.options());
-  const int threads = std::min<int64_t>(256, outer * inner);
-  mean_dim_kernel<<<(outer * inner + threads - 1) / threads, threads>>>(x.data_ptr<float>(), out.data_ptr<float>(), outer, reduce, inner);
-  return out;
 }
 //// argmax_rows
 /// functions: argmax_rows
@@ -82,23 +35,16 @@ torch::Tensor mean_dim(torch::Tensor x, int dim) {
 #include <torch/torch.h>
 #include <utility>
 __global__ void argmax_rows_kernel(const float* s, float* best, int64_t* index, int n) {
-  int row = blockIdx.x;
-  __shared__ float values[64];
-  __shared__ int places[64];
-  float v = -INFINITY; int p = 0;
-  for (int i = threadIdx.x; i < n; i += 64) if (s[row * n + i] > v) { v = s[row * n + i]; p = i; }
-  values[threadIdx.x] = v; places[threadIdx.x] = p;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int t = 1; t < 64; ++t) if (values[t] > v) { v = values[t]; p = places[t]; }
-    best[row] = v; index[row] = p;
-  }
+  const float* row = s + blockIdx.x * n;
+  int64_t at = 0;
+  for (int i = 1; i < n; ++i) if (row[i] > row[at]) at = i;
+  best[blockIdx.x] = row[at]; index[blockIdx.x] = at;
 }
 std::pair<at::Tensor, at::Tensor> argmax_rows(const at::Tensor& scores) {
   TORCH_CHECK(scores.size(1) > 0, "scores has an empty row, sizes ", scores.sizes());
   auto best = at::empty({scores.size(0)}, scores.options());
   auto index = at::empty({scores.size(0)}, scores.options().dtype(at::kLong));
-  argmax_rows_kernel<<<scores.size(0), 64>>>(scores.const_data_ptr<float>(), best.mutable_data_ptr<float>(), index.mutable_data_ptr<int64_t>(), scores.size(1));
+  argmax_rows_kernel<<<scores.size(0), 1>>>(scores.const_data_ptr<float>(), best.mutable_data_ptr<float>(), index.mutable_data_ptr<int64_t>(), scores.size(1));
   return {best, index};
 }
 //// histogram_atomics
@@ -108,54 +54,39 @@ std::pair<at::Tensor, at::Tensor> argmax_rows(const at::Tensor& scores) {
 /// call: histogram(ints(500), 10) !! RuntimeError: expected int32 values
 /// call: histogram(ints(500).int(), 0) !! RuntimeError: Expected bins > 0 && bins <= 1024 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)
 #include <torch/extension.h>
-__global__ void histogram_kernel(const int* values, int* counts, int n, int bins) {
-  extern __shared__ int local[];
-  for (int i = threadIdx.x; i < bins; i += blockDim.x) local[i] = 0;
-  __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[values[i]], 1);
-  __syncthreads();
-  for (int i = threadIdx.x; i < bins; i += blockDim.x) atomicAdd(&counts[i], local[i]);
+__global__ void histogram_kernel(const int* values, int* counts, int n) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&counts[values[i]], 1);
 }
 torch::Tensor histogram(torch::Tensor values, int64_t bins) {
   TORCH_CHECK(values.dtype() == torch::kInt32, "expected int32 values");
   TORCH_CHECK(bins > 0 && bins <= 1024);
   torch::Tensor counts = torch::zeros({bins}, torch::TensorOptions().dtype(torch::kInt32).device(torch::kCUDA, values.get_device()));
-  histogram_kernel<<<4, 128, bins * sizeof(int)>>>(values.data_ptr<int>(), counts.data_ptr<int>(), values.numel(), bins);
+  histogram_kernel<<<4, 128>>>(values.data_ptr<int>(), counts.data_ptr<int>(), values.numel());
   return counts;
 }
-//// welford_variance
-/// functions: mean_variance
-/// cpp: std::vector<torch::Tensor> mean_variance(torch::Tensor x, bool unbiased);
-/// call: mean_variance(rand(9, 33), True) -> [rand(9, 33).mean(1), rand(9, 33).var(1)]
-/// call: mean_variance(rand(9, 33).double(), False) -> [rand(9, 33).double().mean(1), rand(9, 33).double().var(1, unbiased=False)]
-/// call: mean_variance(rand(9, 33).half(), False)
+//// accumulated_means
+/// functions: means
+/// cpp: std::vector<torch::Tensor> means(torch::Tensor x);
+/// call: means(rand(9, 33)) -> [rand(9, 33).mean(1)]
+/// call: means(rand(9, 33).double()) -> [rand(9, 33).double().mean(1)]
+/// call: means(rand(9, 33).half())
 #include <torch/extension.h>
 #include <ATen/AccumulateType.h>
 template <typename scalar_t>
-__global__ void mean_variance_kernel(const torch::PackedTensorAccessor32<scalar_t, 2, torch::RestrictPtrTraits> x,
-                                     torch::PackedTensorAccessor32<scalar_t, 1, torch::RestrictPtrTraits> mean,
-                                     torch::PackedTensorAccessor32<scalar_t, 1, torch::RestrictPtrTraits> var, bool unbiased) {
-  using acc_t = at::acc_type<scalar_t, true>;
-  const int row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= x.size(0)) return;
-  acc_t m = 0, m2 = 0;
-  for (int i = 0; i < x.size(1); ++i) {
-    const acc_t v = static_cast<acc_t>(x[row][i]), d = v - m;
-    m += d / (i + 1);
-    m2 += d * (v - m);
-  }
-  mean[row] = static_cast<scalar_t>(m);
-  var[row] = static_cast<scalar_t>(m2 / (x.size(1) - (unbiased ? 1 : 0)));
+__global__ void means_kernel(const torch::PackedTensorAccessor32<scalar_t, 2, torch::RestrictPtrTraits> x,
+                             torch::PackedTensorAccessor32<scalar_t, 1, torch::RestrictPtrTraits> mean) {
+  at::acc_type<scalar_t, true> sum = 0;
+  for (int i = 0; i < x.size(1); ++i) sum += static_cast<decltype(sum)>(x[threadIdx.x][i]);
+  mean[threadIdx.x] = static_cast<scalar_t>(sum / x.size(1));
 }
-std::vector<torch::Tensor> mean_variance(torch::Tensor x, bool unbiased) {
+std::vector<torch::Tensor> means(torch::Tensor x) {
   auto options = torch::TensorOptions().dtype(x.dtype()).device(x.device()).requires_grad(false);
-  auto mean = torch::empty({x.size(0)}, options), var = torch::empty({x.size(0)}, options);
-  AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "mean_variance", ([&] {
-    mean_variance_kernel<scalar_t><<<(x.size(0) + 31) / 32, 32>>>(
-        x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(), mean.packed_accessor32<scalar_t, 1, torch::RestrictPtrTraits>(),
-        var.packed_accessor32<scalar_t, 1, torch::RestrictPtrTraits>(), unbiased);
+  auto mean = torch::empty({x.size(0)}, options);
+  AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "means", ([&] {
+    means_kernel<scalar_t><<<1, x.size(0)>>>(
+        x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(), mean.packed_accessor32<scalar_t, 1, torch::RestrictPtrTraits>());
   }));
-  return {mean, var};
+  return {mean};
 }
 //// cooperative_norm
 /// functions: l2_normalize
