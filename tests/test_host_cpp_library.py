@@ -50,28 +50,12 @@ INVALID = [
     ({"embed_cubin": {"a-b": CUBIN}}, JitLoadError, "embed_cubin has 'a-b', which is not a C++ name"),
     ({"embed_cubin": {"first": CUBIN, "two": CUBIN}}, JitLoadError, "the C++ has no TVM_FFI_EMBED_CUBIN(two)"),
     ({"embed_cubin": {"first": CUBIN}, "cuda_sources": ADD}, JitLoadError, "has no TVM_FFI_EMBED_CUBIN(first)"),
-    (
-        {**TWO, "cpp_sources": ADD_CPP, "arch": ARCH},
-        JitLoadError,
-        "the C++ has no TVM_FFI_EMBED_CUBIN(m)\n    C++ that",
-    ),
-    (
-        {**TWO, "name": "a b", "arch": ARCH},
-        JitLoadError,
-        "name='a b' must be a C++ name: the C++ finds its kernels with",
-    ),
+    ({**TWO, "cpp_sources": ADD_CPP, "arch": ARCH}, JitLoadError, "the C++ has no TVM_FFI_EMBED_CUBIN(m)\n    C++"),
+    ({**TWO, "name": "a b", "arch": ARCH}, JitLoadError, "name='a b' must be a C++ name: the C++ finds its kernels"),
     ({**TWO, "arch": ("sm_80", "sm_90")}, JitLoadError, "so it takes one architecture, not sm_80, sm_90"),
-    (
-        {"cuda_sources": ADD, "embed_cubin": {"c": CUBIN}, "kind": "device"},
-        JitLoadError,
-        "no C++ that launches them: pass",
-    ),
+    ({"cuda_sources": ADD, "embed_cubin": {"c": CUBIN}, "kind": "device"}, JitLoadError, "no C++ that launches them:"),
     ({"kind": "both"}, JitLoadError, "kind must be 'device', 'host', 'mixed' or None, got 'both'"),
-    (
-        {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1)}},
-        LaunchSpecError,
-        "Launch.grid: is for ker",
-    ),
+    ({"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1)}}, LaunchSpecError, "Launch.grid: is for"),
 ]
 
 
@@ -173,11 +157,9 @@ def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
     header = tmp_path / "my cubins.h"
     header.write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nconst int k = 1;\n")
     options = {
-        "cuda_sources": '#include "my cubins.h"\nint f() { return k; }',
-        "functions": "f",
-        "embed_cubin": {"first": CUBIN},
-        "extra_include_paths": [tmp_path],
-    }
+        "cuda_sources": '#include "my cubins.h"\nint f() { return k; }', "functions": "f",
+        "embed_cubin": {"first": CUBIN}, "extra_include_paths": [tmp_path],
+    }  # fmt: skip
     library = build(**options)
     recorded = json.loads((library.parent / "manifest.json").read_text())["dependencies"]
     assert [file["path"] for file in recorded if file["size"] >= 0] == [f"@0/{header.name}"]

@@ -17,9 +17,6 @@ from jitload.host_cpp import link
 from jitload.host_cpp.link import find_driver_calls
 from jitload.toolchain.host import Compiler
 
-pytest_plugins = ["support.gpu_fixtures"]
-
-
 EXPORT = "int add(int a, int b) { return a + b; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);"
 needs_gold = pytest.mark.skipif(
     platform.machine() != "x86_64" or shutil.which("ld.gold") is None, reason="needs GNU gold on x86-64"
@@ -118,18 +115,6 @@ def test_calls_reach_the_driver(flags, stub_driver):
     assert module.count_devices() == 2
     assert module.retain() == 1
     assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
-@needs_headers
-@pytest.mark.parametrize("flags", [(), ("-lcuda",)])
-def test_calls_reach_the_real_driver(flags):
-    import torch
-
-    module = jitload.load_module(build(extra_ldflags=flags))
-    assert module.count_devices() == torch.cuda.device_count()
-    assert module.retain() == 1
 
 
 def test_only_functions_of_the_driver_are_defined(tmp_path):

@@ -83,11 +83,7 @@ def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed
     ("launch", "line", "problem"),
     [
         ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; "),
-        (
-            "void f() { cudaLaunchKernelEx(&c, k); }",
-            2,
-            "launches with cudaLaunchKernelEx; ",
-        ),
+        ("void f() { cudaLaunchKernelEx(&c, k); }", 2, "launches with cudaLaunchKernelEx; "),
         ("#include <thrust/sort.h>", 1, "C++ for the host that is built together with kernels"),
     ],
 )
@@ -173,9 +169,7 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
     assert is_of_nvcc(failed, steps)
     error = nvcc_failure(failed, nvcc)
     assert (error.stage, error.log, error.work_dir, error.diagnostics[0].line) == ("nvcc", log, tmp_path, 143)
-    assert error.message().endswith(
-        "nvcc 13.0.88 does not support newer host compilers than g++ 15. Set JITLOAD_CXX=g++-15, for example."
-    )
+    assert "nvcc 13.0.88 does not support newer host compilers than g++ 15. Set JITLOAD_CXX=g++-15" in error.message()
     compiler_error = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
     assert not is_of_nvcc(compiler_error, steps)
 
@@ -219,8 +213,6 @@ def test_functions_are_found_in_the_files_that_define_them(tmp_path, monkeypatch
     assert module.Two.__signature__.parameters.keys() == {"n"}  # not that of the namespace
     assert module.get_function_doc("Two") == "Two."
     (directory,) = cache.glob("m-*/*")
-    assert sorted(path.name for path in directory.glob("source*.c?")) == [
-        *("source0.cc", "source1.cu", "source2.cc"),
-    ]
+    assert sorted(path.name for path in directory.glob("source*.c?")) == ["source0.cc", "source1.cu", "source2.cc"]
     with pytest.raises(LaunchSpecError, match=r"functions: no file defines a host function 'inner'"):
         jitload.build("m", sources=files, functions=["inner"], arch=ARCH)

@@ -110,10 +110,7 @@ def wait_for(condition):
 # ---- which header ------------------------------------------------------------------------------------------------
 
 OPENINGS = [
-    (
-        "// a\n/* b\n c */\n#include <vector>\n  #  include <cuda.h> // d\nint f();\n#include <map>\n",
-        ["vector", "cuda.h"],
-    ),
+    ("// a\n/* b\n c */\n#include <vector>\n  # include <cuda.h> // d\nint f;\n#include <map>\n", ["vector", "cuda.h"]),
     (f"#include <{LAUNCHER}>", [LAUNCHER]),
     (f'#include "vector"\n#include <{LAUNCHER}>\n', []),
     (f"#define A 1\n#include <{LAUNCHER}>\n", []),

@@ -7,6 +7,7 @@ import struct
 import pytest
 import torch
 from builds import ARCH
+from builds import build as build_kernel
 from support.nvcc import needs_nvcc
 
 import jitload
@@ -173,7 +174,7 @@ def test_what_cannot_be_exported_is_refused(functions, error, message):
         ("int f(float*) { return 1;", "^the C.. compiler could not compile 'm': the end of the source:1: "),
         (
             "#include <list>\nint f(std::list<int>) { return 1; }",
-            "'f' takes or returns std::__cxx11::list<int>, which cannot be passed",
+            "'f' takes or returns std::__cxx11::list<int>, which ca",
         ),
     ],
 )
@@ -191,9 +192,8 @@ def test_functions_of_tvm_ffi_stand_beside_plain_ones():
     int64_t label(tvm::ffi::TensorView, int) { return 1; }
     float head(const float* x) { if (*x < 0) TVM_FFI_THROW(ValueError) << "negative"; return *x; }
     """
-    module = jitload.load_inline(
-        "both", cpp_sources=text, functions={"rank": None, "label": LABEL, "head": Launch(host="x")}
-    )
+    functions = {"rank": None, "label": LABEL, "head": Launch(host="x")}
+    module = jitload.load_inline("both", cpp_sources=text, functions=functions)
     assert (module.rank(X), module.label(X), module.head(X + 2)) == (1, "n", 2.0)
     assert sorted(module) == ["head", "label", "rank"]
     with pytest.raises(ValueError, match=r"head\(\): negative"):
@@ -227,9 +227,7 @@ def test_objects_of_classes_that_the_text_defines():
 
 def test_launch_host_is_for_functions_of_the_host():
     with pytest.raises(LaunchSpecError, match="may be set only for host functions, because a kernel cannot read"):
-        jitload.build_inline(
-            "k", cuda_sources="__global__ void k(float* x) {}", functions={"k": Launch(host="x")}, arch=ARCH
-        )
+        build_kernel("__global__ void k(float* x) {}", functions={"k": Launch(host="x")})
 
 
 # ---- with kernels in the text --------------------------------------------------------------------------------------
@@ -266,10 +264,8 @@ def mixed() -> jitload.Module:
 def test_a_stream_is_not_a_parameter_and_errors_of_cuda_are_raised(mixed):
     assert mixed.run.__doc__ == "run(float* x, float by)"
     assert (mixed.check(0), mixed.three(), mixed.nothing()) == (None, 3, None)
-    text = (
-        rf'cudaErrorNoKernelImageForDevice: this library has {ARCH}, and no code for this GPU: build it with arch="nat'
-    )
-    with pytest.raises(RuntimeError, match=rf"^check\(\): {text}"):
+    no_code = f"cudaErrorNoKernelImageForDevice: this library has {ARCH}, and no code for this GPU: build it with arch="
+    with pytest.raises(RuntimeError, match=rf"^check\(\): {no_code}"):
         mixed.check(209)
     with pytest.raises(RuntimeError, match=r"^check\(\): cudaErrorInvalidValue: invalid argument$"):
         mixed.check(1)
@@ -282,7 +278,7 @@ def test_a_stream_is_not_a_parameter_and_errors_of_cuda_are_raised(mixed):
 
 def test_kernels_and_functions_of_the_host_take_two_calls():
     with pytest.raises(JitLoadError, match="'scale' is a kernel and 'run' is not"):
-        jitload.build_inline("two", cuda_sources=MIXED, functions=["run", "scale"], arch=ARCH)
+        build_kernel(MIXED, functions=["run", "scale"])
 
 
 @needs_nvcc

@@ -11,6 +11,8 @@ import pytest
 from builds import build, kernel, python_command, python_env, run_python, work_dirs
 
 from jitload.cuda.interruptible import Cancellation, run_interruptible
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 # Twenty kernels, some seconds in all.
 _MANY = """
@@ -41,15 +43,9 @@ print("went on", flush=True)
 """
 
 
-def can_cancel() -> bool:
-    from jitload.settings import read_settings
-    from jitload.toolchain.cuda import find_cuda_toolchain
-
-    return find_cuda_toolchain(read_settings()).version >= (12, 8)
-
-
-@pytest.mark.skipif("not can_cancel()", reason="this NVRTC, older than 12.8, cannot be told to stop")
 def test_ctrl_c_ends_a_long_compile_and_the_next_one_works(cache):
+    if find_cuda_toolchain(read_settings()).version < (12, 8):
+        pytest.skip("this NVRTC, older than 12.8, cannot be told to stop")
     build(kernel("g"))  # what all libraries share is built before
     process = subprocess.Popen(python_command(_PROGRAM), env=python_env(), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -80,15 +76,11 @@ def test_an_exception_while_it_waits_is_passed_on_when_the_compile_has_ended(mon
             time.sleep(0.01)
         seen.append("ended")
 
-    def interrupt() -> None:
-        time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    raiser = threading.Thread(target=interrupt)
-    raiser.start()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
         run_interruptible(work)
-    raiser.join()
+    timer.join()
     assert seen == ["ended"]
 
 
