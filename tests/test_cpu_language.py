@@ -167,10 +167,6 @@ GPU_ONLY = {
         "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",
         "m.cu:2: GPU only: textures and surfaces",
     ),
-    "dynamic parallelism": (
-        "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
-        "m.cu:3: GPU only: launches with <<<…>>>",
-    ),
     "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
     "ifdef": (K + "#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: the CPU has no __CUDA_ARCH__"),
     "defined": (

@@ -70,7 +70,7 @@ def test_a_header_for_host_code_says_so():
 BAD_FUNCTIONS = [
     (ADD + kernel("subtract"), "ad", "there is no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
-    ("__device__ int f() { return 0; }", None, "functions: the source has no kernel\n    Write a __global__ function."),
+    ("__device__ int f() { return 0; }", None, ", or pass kind='host'."),
     (TEMPLATE, None, 'one of the templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'),
     (TEMPLATE + ADD, "scale", 'Choose an instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'),
     (ADD, {"add": Launch(args={"m": 1})}, "args: there is no parameter 'm'\n    Its parameters are x, y, n."),
@@ -178,4 +178,4 @@ def test_one_cubin_takes_one_architecture():
 
 
 def test_host_code_says_which_road_to_take():
-    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' has no device code")
+    assert "For C++ of your own, name its functions in functions=" in message(LaunchSpecError, "int f() { return 1; }")

@@ -26,7 +26,7 @@ from jitload.cpptext.preprocessor import (
 
 SourceKind = Literal["device", "host", "mixed"]
 
-LAUNCH_FUNCTIONS = frozenset(
+_LAUNCH_FUNCTIONS = frozenset(
     (
         *("cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
         "cudaLaunchCooperativeKernelMultiDevice",
@@ -106,7 +106,7 @@ def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
 def _has_launch(tokens: Iterable[Token]) -> bool:
     """Return whether the tokens launch a kernel, with `<<<` or a launch function. `operator<<<` does not count."""
     texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
-    return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
+    return not _LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
         text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
     )
 

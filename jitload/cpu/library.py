@@ -23,8 +23,7 @@ from jitload.cuda.messages import missing_header
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.kernels.bounds import add_bound_checks, find_separation
 from jitload.kernels.compilation import check_device_code, compile_for_arch, compile_for_gpus
-from jitload.kernels.source import device_source, naming_exports
-from jitload.kernels.source_check import check_is_device_code
+from jitload.kernels.source import check_is_not_ptx, device_source, naming_exports
 from jitload.model import CompiledSource, CpuProgram
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.request import Request
@@ -51,7 +50,7 @@ def build_cpu_library(
     Returns:
         The user's files that were read, and the paths at which a new file would be read instead of one of them.
     """
-    check_is_device_code(request)
+    check_is_not_ptx(request)
     _check_compiler(compiler, work.cache_dir)
     names: tuple[NativeName, ...] = ("runtime", "cpu_watched" if request.instrumentation else "cpu_runtime")
     runtimes = find_objects(names, request.settings)

@@ -169,6 +169,7 @@ def _macro_lines(flags: Sequence[str]) -> Iterator[str]:
 # ---- what only a GPU has -------------------------------------------------------------------------------------------
 
 _MARK = "GPU only: "  # begins the message of an error about a feature that only a GPU has
+_LAUNCHES = "launches with <<<…>>>; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
 _GPU_HEADERS = {
     "mma.h": "tensor cores (wmma)",
     "cub/": "cub",
@@ -211,21 +212,26 @@ _ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
 
 
 def mark_gpu_only(text: str) -> str:
-    """Return the text with an error in place of each `#include` of a GPU-only header, and before inline PTX.
+    """Return the text with an error in place of each `#include` of a GPU-only header, and before PTX and `<<<`.
 
     Line numbers do not change.
     """
-    if not re.search(r"asm|include", text):
+    if not re.search(r"asm|include|<<<", text):
         return text
     tokens = tokenize(text)
     marks = [(start, f"#error {_MARK}{what} //") for start, what in _gpu_includes(tokens)]
-    marks += [(token.start, f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") ') for token in _inline_ptx(tokens)]
+    marks += [(token.start, _error_mark("inline PTX")) for token in _inline_ptx(tokens)]
+    marks += [(token.start, _error_mark(_LAUNCHES)) for token in tokens if token.text == "<<<"]
     pieces, end = [], 0
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     for start, mark in sorted(marks):
         pieces += [text[end:start], mark]
         end = start
     return "".join([*pieces, text[end:]])
+
+
+def _error_mark(feature: str) -> str:
+    return f' _Pragma("GCC error \\"{_MARK}{feature}\\"") '
 
 
 def without_gpu_headers(text: str) -> str:

@@ -24,8 +24,7 @@ from jitload.cuda.nvrtc import log_warnings, run_nvrtc
 from jitload.cuda.predefined import declarations_for, declarations_for_texts
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.kernels.host_code import compile_kernels_alone
-from jitload.kernels.source import DeviceSource, device_source, leading_directives, naming_exports
-from jitload.kernels.source_check import check_is_device_code
+from jitload.kernels.source import DeviceSource, check_is_not_ptx, device_source, leading_directives, naming_exports
 from jitload.request.kind import kernels_alone
 from jitload.request.request import Request
 from jitload.signature import probe
@@ -50,15 +49,20 @@ def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tu
 
         return read_external_cubins(request)
     assert toolchain is not None
-    check_is_device_code(request)
+    check_is_not_ptx(request)
     return compile_for_gpus(request, toolchain)
 
 
 def compile_cubins(request: Request) -> tuple[CompiledSource, ...]:
     """Compile a request's device code for each architecture."""
     request = kernels_alone(request)
-    check_is_device_code(request)
-    return _compile_for_archs(device_source(request), request.archs, find_cuda_toolchain(request.settings))
+    check_is_not_ptx(request)
+    compiled = _compile_for_archs(device_source(request), request.archs, find_cuda_toolchain(request.settings))
+    from jitload.signature.exports import check_has_kernels
+
+    if not compiled[0].candidates:
+        check_has_kernels(compiled[0])
+    return compiled
 
 
 def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:

@@ -14,7 +14,7 @@ from jitload.cpptext.preprocessor import split_directives
 from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import UserHeader
 from jitload.cuda.messages import missing_function_hint
-from jitload.errors import CompileError, LaunchSpecError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import DEFAULT_DEVICE
 from jitload.request.request import Request
@@ -186,3 +186,16 @@ def naming_exports(request: Request) -> Iterator[None]:
         names = (name for name, launch in request.functions or () if launch.kernel == error.expression)
         error.kernel = error.kernel or next(names, "")
         raise
+
+
+def check_is_not_ptx(request: Request) -> None:
+    """Raise JitLoadError for PTX, because the compilers' messages would not say what to do."""
+    if not any(".version" in text for _, text in request.pieces):
+        return
+    from jitload.kernels.ptx import format_of
+
+    if label := next((label for label, text in request.pieces if format_of(text)), None):
+        raise JitLoadError(
+            f"{label} is PTX, not CUDA source: compile it with compile_cubin(), and pass the result as "
+            "embed_cubin={'k': …} without a source, with functions={'f': Launch(signature='(float* x, int n)', …)}"
+        )

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
-from jitload.request.arguments import Call, Functions, Pieces, TorchText, split_includes
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.request.arguments import Call, Functions, TorchText, split_includes
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 from jitload.request.sources import Sources
 from jitload.toolchain.arch import CPU
-from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -187,44 +186,6 @@ def names_kernel(name: str, texts: tuple[str, ...]) -> bool:
 def unqualified(name: str) -> str:
     """Return the last part of a function's name, without template arguments and parameter types."""
     return re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
-
-
-def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise CompileError if kernels for the CPU launch kernels with `<<<…>>>`.
-
-    Launches under `#ifndef __CUDACC_RTC__` count, too.
-    """
-    if any("<<<" in text for _, text in pieces):
-        from jitload.cpptext.source_kind import classify
-
-        if classify([text for _, text in pieces], has_embed_cubin=False, options=options) == "mixed":
-            raise cpu_launch_error(pieces)
-
-
-def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for kernel launches in a text for the CPU. The error has the line of the first launch."""
-    from jitload.cpptext.lexer import tokenize
-    from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
-
-    tokens = ((label, token) for label, text in pieces for token in tokenize(text))
-    launches = ((label, token) for label, token in tokens if token.text == "<<<" or token.text in LAUNCH_FUNCTIONS)
-    label, launch = next(launches, (pieces[0][0], None))
-    line = launch.line if launch else 1
-    message = "GPU only: C++ for the host that is built together with kernels"
-    if launch:
-        means = "<<<…>>>" if launch.text == "<<<" else launch.text
-        message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
-    hint = Words(
-        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in ',
-        *(Argument("functions"), " and pass no cpp_sources."),
-    )
-    return CompileError(
-        stage="host",
-        name=label,
-        log=f"{label}:{line}: error: {message}\n",
-        diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
-        hint=hint,
-    )
 
 
 # ---- functions of hand-written C++ -----------------------------------------------------------------------------------

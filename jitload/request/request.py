@@ -20,10 +20,8 @@ from jitload.request.arguments import (
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import (
     DEFAULT_DEVICE,
-    check_has_no_launches,
     check_host_functions,
     choose_kernels,
-    cpu_launch_error,
     find_kind,
     with_light_torch,
 )
@@ -332,7 +330,10 @@ def _resolve_archs(
     arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
-            raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
+            problem = "kernels with C++ for the host or with launches need a GPU: leave 'cpu' out of "
+            alone = ". To load kernels alone, name only them in "
+            advice = (Argument("arch"), alone, Argument("functions"), " and pass no C++ sources.")
+            raise JitLoadError(Words(f"module {call.name!r}: {problem}", *advice))
         return resolve_gpu_arch(
             arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
         )
@@ -349,8 +350,6 @@ def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
         return request
-    if not request.leaves_host_code_out:
-        check_has_no_launches(request.pieces, request.options)
     return request._replace(cpu_flags=(*cpu_options(request.options), *host_options))
 
 

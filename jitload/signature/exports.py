@@ -93,9 +93,7 @@ def choose_exports(
     """
     by_name = choose_export_names(compiled.cubin.kernels)
     if functions is None:
-        has_templates = any(candidate.is_template for candidate in compiled.candidates)
-        if not by_name and (has_templates or not compiled.cubin.variables):
-            raise _no_kernels_error(compiled)
+        check_has_kernels(compiled)
         functions = tuple((name, Launch()) for name in by_name)
     exports = []
     for name, launch in functions:
@@ -209,13 +207,20 @@ def instantiation(name: str, template: str) -> Argument:
     return Argument("instantiation", (name, template), python=python)
 
 
-def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
+def check_has_kernels(compiled: CompiledSource) -> None:
+    """Raise LaunchSpecError if a source has no kernel, unless it has device variables and no template of a kernel."""
     templates = [candidate.name for candidate in compiled.candidates if candidate.is_template]
-    if not templates:
-        return LaunchSpecError("the source has no kernel", field="functions", hint="Write a __global__ function.")
-    names = ", ".join(templates)
-    hint = Words(f"Instantiate one of the templates ({names}): ", instantiation("f", templates[0]))
-    return LaunchSpecError("the source has no kernel but templates", field="functions", hint=hint)
+    if compiled.cubin.kernels or (compiled.cubin.variables and not templates):
+        return
+    if templates:
+        hint = Words(f"Instantiate one of the templates ({', '.join(templates)}): ", instantiation("f", templates[0]))
+        raise LaunchSpecError("the source has no kernel but templates", field="functions", hint=hint)
+    hint = Words(
+        "Write a __global__ function. For C++ of your own, name its functions in ",
+        *(Argument("functions"), ", "),
+        *(Argument("host kind", python="export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'"), "."),
+    )
+    raise LaunchSpecError("the source has no kernel", field="functions", hint=hint)
 
 
 def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
