@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from builds import kernel, load
 
 import jitload
+from jitload import Launch
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits
 from jitload.model import ImageKernel
 from jitload.settings import read_settings
@@ -35,22 +37,13 @@ extern "C" __global__ void __launch_bounds__(512) second(const float* x, float* 
 }
 namespace deep { template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; } }
 """
-FUNCTIONS = {
-    "first": jitload.Launch(),
-    "second": jitload.Launch(),
-    "twice": jitload.Launch(kernel="deep::twice<float>"),
-}
+FUNCTIONS = {"first": Launch(), "second": Launch(), "twice": Launch(kernel="deep::twice<float>")}
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def mod(cache):
+def mod(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(cache))
+        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         options = {"arch": ("sm_80", "sm_90a"), "extra_cuda_cflags": ["-lineinfo"], "functions": FUNCTIONS}
         yield jitload.load_inline("shown", cuda_sources=SOURCE, **options)
 
@@ -78,9 +71,8 @@ def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monk
     assert ".entry k(" in in_directory.k.ptx()
     cubin = jitload.compile_cubin(source, arch="sm_80")
     assert ".entry k(" in cubin.ptx
-    without_source = jitload.load_inline(
-        "bare", embed_cubin={"k": cubin.data}, functions={"k": jitload.Launch(signature="void k(float* x)")}
-    )
+    functions = {"k": Launch(signature="void k(float* x)")}
+    without_source = jitload.load_inline("bare", embed_cubin={"k": cubin.data}, functions=functions)
     with pytest.raises(jitload.JitLoadError, match="its cubin was compiled elsewhere"):
         without_source.k.ptx()
 
@@ -88,9 +80,8 @@ def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monk
 def test_ptx_beside_a_library_is_not_taken_from_another_build(tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     text = 'extern "C" __global__ void k(int* x) { *x = N; }'
-    path, other = (
-        Path(jitload.build_inline("m", cuda_sources=text, arch="sm_80", extra_cuda_cflags=[f"-DN={n}"])) for n in (1, 2)
-    )
+    flags = (["-DN=1"], ["-DN=2"])
+    path, other = (Path(jitload.build_inline("m", cuda_sources=text, arch="sm_80", extra_cuda_cflags=f)) for f in flags)
     shutil.copyfile(path, other.with_name("other.so"))
     with pytest.raises(jitload.JitLoadError, match="has no PTX"):
         jitload.load_module(other.with_name("other.so")).k.ptx()
@@ -119,9 +110,7 @@ def test_sass_with_source_names_lines_above_their_instructions(mod):
 
 
 def test_sass_with_source_needs_line_information():
-    plain = jitload.load_inline(
-        "plain", cuda_sources='extern "C" __global__ void a(float* x) { *x = 1; }', arch="sm_80"
-    )
+    plain = load(kernel("a", "*x = 1;"), arch="sm_80")
     with pytest.raises(jitload.JitLoadError, match=r"extra_cuda_cflags=\['-lineinfo'\]"):
         plain.a.sass(source=True)
 
@@ -182,12 +171,8 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
 def test_functions_without_one_kernel_for_a_gpu(method):
     host = jitload.load_inline("host", cpp_sources="int f(float* x) { return 1; }", functions=["f"])
     text = "template <class T> __global__ void k(T* x) { *x = 1; }"
-    launches = [jitload.Launch(kernel="k<float>"), jitload.Launch(kernel="k<int>")]
-    several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches}, arch="sm_80")
-    for function, words in (
-        (host.f, "is a host function"),
-        (several.k, "chooses one of several kernels by the dtypes"),
-    ):
+    several = load(text, functions={"k": [Launch(kernel="k<float>"), Launch(kernel="k<int>")]}, arch="sm_80")
+    for function, words in ((host.f, "is a host function"), (several.k, "chooses one of several kernels by the dtype")):
         with pytest.raises(jitload.JitLoadError, match=rf"\(\) {words}"):
             getattr(function, method)()
 
@@ -224,9 +209,8 @@ int main() {
 
 
 def test_occupancy_is_that_of_nvidias_header(tmp_path):
-    include = next(
-        path for path in find_cuda_toolchain(read_settings()).include_dirs if (path / "cuda_occupancy.h").is_file()
-    )
+    include_dirs = find_cuda_toolchain(read_settings()).include_dirs
+    include = next(path for path in include_dirs if (path / "cuda_occupancy.h").is_file())
     release = int(re.search(r"define CUDART_VERSION +(\d+)", (include / "cuda_runtime_api.h").read_text())[1])
     if release < 13050:
         pytest.skip("an older header has other numbers of barriers for sm_103")
@@ -245,14 +229,12 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
         for number, k, block, dynamic in cases
         for sm in [MULTIPROCESSORS[number]]
     )  # fmt: skip
-    answers = subprocess.run(
-        [tmp_path / "reference"], input=questions, capture_output=True, text=True, check=True
-    ).stdout
-    for (number, kernel, block, dynamic), line in zip(cases, answers.splitlines(), strict=True):
+    answers = subprocess.check_output([tmp_path / "reference"], input=questions, text=True)
+    for case, line in zip(cases, answers.splitlines(), strict=True):
+        number, facts, block, dynamic = case
         sm = MULTIPROCESSORS[number]
-        blocks = min(block_limits(kernel, block, dynamic, sm).values()) if block <= kernel.max_threads else None
+        blocks = min(block_limits(facts, block, dynamic, sm).values()) if block <= facts.max_threads else None
         expected, most = map(int, line.split())
-        case = (number, kernel, block, dynamic)
         assert blocks in (expected, None), case
         assert sm.blocks == most, case
 
@@ -351,11 +333,8 @@ def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
 
 @pytest.mark.gpu
 def test_occupancy_and_code_during_a_capture(gpu, tmp_path, monkeypatch):
-
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    mod = jitload.load_inline(
-        "captured", cuda_sources='extern "C" __global__ void k(float* x) { x[threadIdx.x] += 1; }'
-    )
+    mod = load(kernel("k", "x[threadIdx.x] += 1;"), arch="native")
     x = torch.zeros(32, device="cuda")
     mod.k[1, 32](x)
     graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,5 @@
 """Verdicts on a GPU: kernels that work, fail and cheat."""
 
-import shutil
 import textwrap
 from collections.abc import Iterator
 
@@ -54,9 +53,7 @@ def test_the_time_that_python_needs_is_in_neither_time(judge):
 @pytest.mark.parametrize(
     ("change", "stage"),
     [
-        (("1.0f", "2.0f"), "wrong"),
         (("if (i < n)", "if (i < n / 2)"), "wrong"),
-        (("1.0f", "one"), "compile"),
         (("y[i]", "((float*)8)[i]"), "memory"),
         (("y[i]", "y[i + 512]"), "memory"),
         (("if (i < n)", "while (((volatile float*)y)[i] < 1e30f)"), "hang"),
@@ -68,51 +65,6 @@ def test_broken_kernels_cost_only_themselves(judge, monkeypatch, change, stage):
     verdict = judge.run(ADD.replace(*change), LAUNCH)
     assert verdict.stage == stage, verdict
     assert judge.run(ADD, LAUNCH).ok
-
-
-MODEL = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, 1)
-def get_inputs():
-    return [torch.randn(64, 4096)]
-"""
-EXTENSION = r'''
-import torch
-from torch.utils.cpp_extension import load_inline
-cuda = r"""
-#include <torch/extension.h>
-__global__ void exponential(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = expf(x[i]);
-}
-torch::Tensor exponential_of(torch::Tensor x) {
-    auto y = torch::empty_like(x);
-    int n = x.numel();
-    auto stream = c10::cuda::getCurrentCUDAStream();
-    exponential<<<(n + 255) / 256, 256, 0, stream>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
-    return y;
-}"""
-cpp = "torch::Tensor exponential_of(torch::Tensor x);"
-mod = load_inline(name="softmax", cpp_sources=cpp, cuda_sources="#include <c10/cuda/CUDAStream.h>" + cuda,
-                  functions=["exponential_of"])
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        e = mod.exponential_of(x)
-        return e / e.sum(1, keepdim=True)
-'''
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
-def test_answers_to_kernelbench_with_an_extension(tmp_path):
-    problem = tmp_path / "softmax.py"
-    problem.write_text(MODEL)
-    zeros = EXTENSION.replace("return e / e.sum(1, keepdim=True)", "return e * 0")
-    with jitload.Judge(reference=problem, timeout=120, seconds=0.05) as judge:
-        right, wrong, same = map(judge.run, (EXTENSION, zeros, MODEL.replace("Model(", "ModelNew(")))
-    assert right.ok, right
-    assert (wrong.stage, same.stage) == ("wrong", "cheat")
 
 
 CHEATS = {
@@ -159,16 +111,6 @@ CHEATS = {
         graphs[0].replay()
         """,
         "graphs = []",
-    ),
-    "results by address": (
-        ("wrong",),
-        """
-        if x.data_ptr() not in known:
-            kernel(x, y)
-            known[x.data_ptr()] = y.clone()
-        y.copy_(known[x.data_ptr()])
-        """,
-        "known = {}",
     ),
 }  # fmt: skip
 

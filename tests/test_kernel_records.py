@@ -87,13 +87,6 @@ def test_the_next_process_uses_what_is_there(cache):
     assert [product(entry) for entry in entries(cache)] == ["kernels.record", "m.so"]
 
 
-def test_a_library_is_built_in_the_background(cache, monkeypatch):
-    monkeypatch.setenv("JITLOAD_LIBRARY", "later")
-    load()
-    wait_for_library(cache)
-    assert load_in_child() == ".so ['k']"
-
-
 def test_the_library_of_a_record_in_a_shared_directory_is_built_in_the_cache(cache, tmp_path, monkeypatch):
     load()
     shared = Path(shutil.move(cache, tmp_path / "shared"))

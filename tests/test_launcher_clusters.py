@@ -57,18 +57,11 @@ def test_a_cluster_that_the_kernel_declares(stub_driver):
     assert stub_driver.launches()[0].cluster == (16, 1, 1)
 
 
-LAUNCH = (
-    "last refused launch: ask_neighbour on cuda:0, grid (%d, 1, 1), block (32, 1, 1), 0 bytes of dynamic shared memory"
-)
+LAUNCH = "ask_neighbour on cuda:0, grid (%d, 1, 1), block (32, 1, 1), 0 bytes of dynamic shared memory"
+REASONS = [(32, 32, ": the limit is 16 blocks in a cluster"), (6, 4, ": grid.x is not a multiple of cluster.x")]
 
 
-@pytest.mark.parametrize(
-    ("grid", "cluster", "reason"),
-    [
-        (32, 32, ": the limit is 16 blocks in a cluster"),
-        (6, 4, ": grid.x is not a multiple of cluster.x"),
-    ],
-)
+@pytest.mark.parametrize(("grid", "cluster", "reason"), REASONS)
 def test_a_cluster_that_is_too_large_or_does_not_divide_the_grid(way, stub_driver, grid, cluster, reason):
     said = refusal(launch, way, grid=(grid, 1, 1), cluster=(cluster, 1, 1))
     assert said.endswith(f"{LAUNCH % grid}, cluster ({cluster}, 1, 1){reason}")

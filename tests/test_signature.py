@@ -45,19 +45,20 @@ def test_types_are_the_compilers_and_names_the_texts():
     struct __align__(2) __half { unsigned short bits; };
     typedef const float* __restrict__ input; using count_t = unsigned; typedef float row[4];
     extern "C" __global__ void k(input x, row y, count_t n, const E e, F f, H h, G g, S s, Empty,
-                                 __half a, const int in, const float4* v, void* p, float** pp, S* sp,
-                                 void (*callback)(int), float& r, char c) {}
+                                 __half a, const int in, float* const lambda, const float4* v, void* p, float** pp,
+                                 S* sp, void (*callback)(int), float& r, char c) {}
     """
     (kernel,) = jitload.compile_cubin(source, arch="sm_90").kernels
     assert str(kernel) == (
         "k(const float* x, float* y, unsigned int n, E e, F f, H h, G g, S s, Empty arg8, __half a, int in_, "
-        "const float4* v, void* p, float** pp, S* sp, void (*)(int) callback, float& r, char c)"
+        "float* lambda_, const float4* v, void* p, float** pp, S* sp, void (*)(int) callback, float& r, char c)"
     )
     facts = [f"{p.kind} {p.size} {p.dtype} {p.alignment}" for p in kernel.parameters]
     assert ", ".join(facts) == (
         "pointer 8 float32 4, pointer 8 float32 4, uint 4 None 1, int 4 None 1, uint 1 None 1, int 8 None 1, "
-        "bool 1 None 1, struct 12 None 1, struct 1 None 1, float 2 float16 1, int 4 None 1, pointer 8 float32 16, "
-        "pointer 8 None 1, pointer 8 int64 8, pointer 8 None 1, pointer 8 None 1, pointer 8 float32 4, int 1 None 1"
+        "bool 1 None 1, struct 12 None 1, struct 1 None 1, float 2 float16 1, int 4 None 1, pointer 8 float32 4, "
+        "pointer 8 float32 16, pointer 8 None 1, pointer 8 int64 8, pointer 8 None 1, pointer 8 None 1, "
+        "pointer 8 float32 4, int 1 None 1"
     )
     assert [p.offset for p in kernel.parameters][:8] == [0, 8, 16, 20, 24, 32, 40, 44]
 

@@ -1,14 +1,16 @@
-"""Calls of Triton kernels, with stand-ins for their cubins: what reaches the driver, and what is refused before it."""
+"""Calls of Triton kernels, with stand-ins for their cubins: which variant is launched, its arguments, and refusals."""
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray
-from support.calls import array, assert_refused
+from support.calls import array, assert_refused, fresh
 from support.triton import (
     aligned_array,
+    build_triton,
     function,
     launched,
     load_triton,
@@ -18,9 +20,10 @@ from support.triton import (
     parameter,
     specialize,
     stand_in,
-)  # fmt: skip
+)
 
 import jitload
+from jitload.model import Cubin
 
 ADD = [parameter("x", "*fp32"), parameter("y", "*fp32"), parameter("n", "i32")]
 KINDS = [
@@ -174,3 +177,75 @@ def test_attributes_are_those_the_kernel_was_compiled_with(mod, stub_driver):
 def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):
     launch = launched(stub_driver, mod.large, array(), array(), 1)
     assert (launch.grid, launch.cluster) == ((16, 2, 1), (8, 2, 1))
+
+
+# ---- variants --------------------------------------------------------------------------------------------------------
+
+N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
+
+
+def variant(symbol: str, **facts: Any) -> Cubin:
+    return stand_in(specialize(symbol, N_PARAMETERS, hidden_pointers=0, **facts))
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Variants that differ in what is assumed of `n`."""
+    x, block = multiple("x"), "BLOCK"
+    variants = [
+        ("scale__fast", variant("fast", assumptions=(x, multiple("n")), constexprs=((block, 512),))),
+        (
+            "scale__one",
+            variant("single", taken=["x"], assumptions=(x, one("n")), constexprs=((block, 1),), num_warps=1),
+        ),
+        ("scale__any", variant("slow", assumptions=(x,), constexprs=((block, 64),))),
+    ]
+    scale = function("scale", *variants, grid="ceil_div(n, BLOCK)")
+    return load_triton(tmp_path_factory.mktemp("triton") / "variants", scale).scale
+
+
+def test_the_first_variant_that_fits_is_launched_and_else_the_closest_is_named(scale, stub_driver):
+    for n, expected in ((1024, ("fast", 2, 128)), (1, ("single", 1, 32)), (1000, ("slow", 16, 128))):
+        launch = launched(stub_driver, scale, aligned_array(), n)
+        assert (launch.kernel, launch.grid[0], launch.block[0]) == expected
+    with pytest.raises(
+        ValueError, match=r"'x' .* aligned to 16 bytes: .*; no variant fits, and this one comes closest$"
+    ):
+        scale(aligned_array(offset=8), 1000)
+
+
+@pytest.fixture(scope="module")
+def multi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A variant for two architectures that are launched alike, and two for architectures that are not."""
+    spec = specialize("same", N_PARAMETERS)
+    wide = specialize("wide", N_PARAMETERS, num_warps=8)
+    cubins = {
+        "alike": (stand_in(spec, "sm_80"), stand_in(spec._replace(), "sm_90")),
+        "unlike": (stand_in(wide._replace(num_warps=4), "sm_80"), stand_in(wide, "sm_90")),
+    }
+    functions = [function(name, (name, made)) for name, made in cubins.items()]
+    return build_triton(tmp_path_factory.mktemp("triton") / "multi", *functions)
+
+
+def test_the_code_for_the_device_is_launched_and_its_own_goes_before_an_older_one(multi, tmp_path, stub_driver):
+    stub_driver.set_capability(1, 8, 6)
+    module = fresh(multi)
+    assert list(module) == ["alike", "unlike"]
+    for device, block in ((0, 256), (1, 128), (0, 256), (1, 128)):
+        stub_driver.clear()
+        module.unlike(array(device=device), 1)
+        module.alike(array(device=device), 1)
+        launches = [(launch.device, launch.block[0]) for launch in stub_driver.launches()]
+        assert launches == [(device, block), (device, 128)]
+    spec = specialize("near", N_PARAMETERS)
+    cubins = (stand_in(spec, "sm_80"), stand_in(spec._replace(num_warps=2), "sm_86"))
+    module = load_triton(tmp_path / "near", function("near", ("near", cubins)))
+    assert launched(stub_driver, module.near, array(device=1), 1).block[0] == 64
+
+
+def test_a_device_without_code_is_an_error_that_lists_it(multi, stub_driver):
+    stub_driver.set_capability(1, 7, 5)
+    module = fresh(multi)
+    for name in ("alike", "unlike"):
+        text = f'{name}(): this library has sm_80, sm_90; this GPU, cuda:1, is sm_75: build it with arch="sm_75"'
+        assert_refused(RuntimeError, text, module[name], array(device=1), 1)
