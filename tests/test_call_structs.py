@@ -242,9 +242,7 @@ def test_a_masked_array_is_refused(mod):
     masked = np.ma.masked_array(np.ones(4, "i4"), mask=[1, 0, 0, 0])
     plain = np.zeros(4, "i4")
     for _ in range(2):
-        with pytest.raises(
-            TypeError, match=r"argument 'out' must be .*, got a masked array, .* pass x.filled\(value\)"
-        ):
+        with pytest.raises(TypeError, match=r"argument 'out' is a masked array, .* pass x.filled\(value\)"):
             mod.two((1, 2), PAIR(3, 4), masked)
         mod.two((1, 2), PAIR(3, 4), plain)
         mod.two((1, 2), PAIR(3, 4), masked.data)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.arrays import CudaArray
-from support.calls import assert_refused, fresh, run_python
+from support.calls import assert_refused, fresh
 from support.driver import StubDriver
 from support.raw import call_raw
 from support.triton import (
@@ -145,7 +145,7 @@ def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod, stub_driver):
     torch = pytest.importorskip("torch")
     base = torch.ones(64)
     for lazy in (torch._neg_view(base), torch.ones(64, dtype=torch.complex64).conj().imag):
-        text = "one(): argument 'a' must be .* got a tensor with a pending negation; pass a copy and .*resolve_neg"
+        text = "one(): argument 'a' is a tensor with a pending operation; pass a copy of it, x.resolve_neg"
         with pytest.raises(TypeError, match=text.replace("()", r"\(\)")):
             mod.one(TensorDescriptor(lazy, [64], [1], [64]))
     assert stub_driver.launches() == []
@@ -187,31 +187,3 @@ def test_a_pointer_has_no_shape(mod, stub_driver):
     text = "pick__32(): argument 'a' must be a tensor for its tensor map"
     assert_refused(TypeError, text, mod.pick, ctypes.c_void_p(4096))
     assert stub_driver.launches() == []
-
-
-def test_the_stream_is_that_of_the_descriptor_s_framework(library, stub_driver):
-    """A descriptor is no tensor for tvm-ffi, which then sets no stream: the exchange table of its base has it."""
-    program = """
-import ctypes
-from support.driver import StubDriver
-from test_direct_calls import Array, STREAM, VIEW, current_stream, view
-from support.triton import TensorDescriptor
-import pathlib
-
-driver = StubDriver(pathlib.Path(sys.argv[2]))
-address = lambda function: ctypes.cast(function, ctypes.c_void_p).value
-table = (ctypes.c_uint64 * 7)(1, 0, 0, 0, 0, address(view), address(current_stream))
-new = ctypes.pythonapi.PyCapsule_New
-new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-Array.__dlpack_c_exchange_api__ = new(ctypes.addressof(table), b"dlpack_exchange_api", None)
-base = Array()
-import tvm_ffi
-module = tvm_ffi.load_module(sys.argv[1])
-while ctypes.addressof(base.memory) % 16:
-    base = Array()
-module.one(TensorDescriptor(base, [4], [1], [64]))
-(launch,) = driver.launches()
-print(hex(launch.stream), launch.device)
-"""
-    printed = run_python(program, str(library), str(stub_driver.path), environment=stub_driver.environment())
-    assert printed.split() == ["0x5000", "0"]

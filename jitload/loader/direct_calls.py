@@ -1,18 +1,19 @@
 """Direct calls, which go from Python objects straight to the launch without tvm-ffi (`runtime/core/python.cc`).
 
 tvm-ffi makes two allocations for each tensor of a call. If torch has DLPack's exchange table, the library instead fills
-in a DLTensor on the stack, and leaves objects of unknown types to tvm-ffi. Functions that can be called directly are
-instances of a subtype of `TypedFunction` with extra memory for C fields that the library sets. The first of these
-fields is the C function that CPython calls.
+in a DLTensor on the stack, and leaves calls with objects of unknown types to `slow_call`. Functions that can be called
+directly are instances of a subtype of `TypedFunction` with extra memory for C fields that the library sets. The first
+of these fields is the C function that CPython calls.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tvm_ffi
@@ -22,7 +23,8 @@ from jitload.tracebacks import at_caller
 
 _DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
 _FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_function_fields), checked in runtime/core/python.cc
-_TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call and Py_tp_members in CPython's stable ABI
+_TP_MEMBERS = 72  # Py_tp_members in CPython's stable ABI
+_MAX_RANK = 5  # JITLOAD_MAX_RANK
 _T_PYSSIZET, _READONLY = 19, 1
 _MEMBER, _SLOT, _SPEC = (
     "PiniP",
@@ -57,27 +59,14 @@ class _Bindable(TypedFunction):
 
 
 class CheckedFunction(TypedFunction):
-    """A typed function that is called through tvm-ffi.
-
-    A call rejects masked arrays, and torch tensors whose negation or conjugation is still pending: tvm-ffi would ignore
-    the mask and the pending operation.
-    """
+    """A typed function that is called through tvm-ffi."""
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. Raise TypeError for a masked array or a tensor with a pending negation or conjugation."""
-        torch: Any = sys.modules.get("torch")
-        for index, arg in enumerate(args):
-            if _is_masked(arg):
-                raise TypeError(f"{self.__name__}(): argument {index + 1} is {_MASKED}")
-            if torch and isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
-                method = "resolve_conj" if arg.is_conj() else "resolve_neg"
-                problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
-                raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
-        flat = flatten_tuples(self, args) if any(isinstance(arg, tuple) for arg in args) else None
+        """Call the function."""
         try:
-            return tvm_ffi.Function.__call__(self, *(flat or args), **kwargs)
-        except (TypeError, ValueError, RuntimeError) as error:
+            return call_through_ffi(self, args, **kwargs)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise at_caller(error) from error.__cause__
 
 
@@ -114,17 +103,12 @@ def direct_arguments() -> tuple[Any, ...]:
     """Return the arguments of `_jitload_use_python`: a size in bytes, and addresses of functions and types."""
     exchange = torch_exchange()
     assert exchange is not None
-    get_slot = ctypes.pythonapi.PyType_GetSlot
-    get_slot.restype, get_slot.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
     addresses = (
-        get_slot(tvm_ffi.Function, _TP_CALL),
         *map(id, exchange.tensor_types),
         exchange.view,
         exchange.current_stream,
-        id(describe_tensor),
-        id(call_again),
+        id(slow_call),
         id(find_dispatch_keys),
-        id(flatten_tuples),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
 
@@ -147,31 +131,83 @@ def find_dispatch_keys(tensor: Any) -> bytes:
     return struct.pack("=qqQ", 8 * pointer_index, 8 * keys_index, lazy[0].raw_repr() | lazy[1].raw_repr())
 
 
-_MASKED = "a masked array, whose mask kernels do not see; pass x.filled(value), or x.data for all elements"
+# ---- calls through tvm-ffi ---------------------------------------------------------------------------------------
 
 
-def _is_masked(array: object) -> bool:
-    masked_arrays = sys.modules.get("numpy.ma")
-    return masked_arrays is not None and isinstance(array, masked_arrays.MaskedArray)
+def slow_call(function: TypedFunction, args: tuple[Any, ...]) -> Exception | None:
+    """Make a call whose arguments the direct call does not read. Return its error, which the direct call raises."""
+    try:
+        call_through_ffi(function, args)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        return error.with_traceback(None)
+    return None
 
 
-def describe_tensor(tensor: Any) -> str | None:
-    """Describe a torch tensor or masked array that a call rejects, for an error message. Return None for other objects.
+def call_through_ffi(function: TypedFunction, args: tuple[Any, ...], **kwargs: Any) -> Any:
+    """Call a function through tvm-ffi."""
+    facts = function._jitload_facts
+    tensors = args
+    if "triton" in facts:
+        flat = flatten_tuples(function, args) if any(isinstance(arg, tuple) for arg in args) else None
+        if flat is not None:
+            return function(*flat)
+        tensors = tuple(arg.base if _is_descriptor(arg) else arg for arg in args)
+        args = tuple(_flat_descriptor(arg) if _is_descriptor(arg) else arg for arg in args)
+    _check_values(facts, tensors)
+    try:
+        return tvm_ffi.Function.__call__(function, *args, **kwargs)
+    except TypeError:
+        if _is_cupy_call(facts, args):
+            key = "grid" if "triton" in facts else "grid, block"
+            raise TypeError(f"{facts['name']}() takes the launch in brackets: {facts['name']}[{key}](…)") from None
+        raise
+    except (BufferError, RuntimeError) as error:
+        readable = [_readable(facts, number, arg) for number, arg in enumerate(args[: len(facts["arguments"])])]
+        if not isinstance(error, BufferError):
+            raise
+    return tvm_ffi.Function.__call__(function, *readable, **kwargs)
 
-    DLPack cannot export the tensor, or would export the array without its mask.
-    """
-    if not isinstance(tensor, sys.modules["torch"].Tensor):
-        return _MASKED if _is_masked(tensor) else None
-    layout = str(tensor.layout).removeprefix("torch.")
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    kinds = {
-        "a meta tensor": tensor.is_meta,
-        "a nested tensor": tensor.is_nested,
-        f"a quantized tensor ({dtype})": tensor.is_quantized,
-        f"a tensor of layout {layout}": layout != "strided",
-    }
-    default = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
-    return next((kind for kind, applies in kinds.items() if applies), default)
+
+def _check_values(facts: dict[str, Any], args: Iterable[Any]) -> None:
+    """Raise TypeError for a tensor whose memory has other values than the tensor."""
+    torch, masked_arrays = sys.modules.get("torch"), sys.modules.get("numpy.ma")
+    for number, tensor in enumerate(args):
+        if torch is not None and isinstance(tensor, torch.Tensor):
+            if tensor.is_conj() or tensor.is_neg():
+                method = "resolve_conj" if tensor.is_conj() else "resolve_neg"
+                advice = f"pass a copy of it, x.{method}(), and copy the result back if it is an output"
+                raise TypeError(f"{_label(facts, number)} is a tensor with a pending operation; {advice}")
+        elif masked_arrays is not None and isinstance(tensor, masked_arrays.MaskedArray):
+            problem = "a masked array, whose mask kernels do not see; pass x.filled(value), or x.data for all elements"
+            raise TypeError(f"{_label(facts, number)} is {problem}")
+
+
+def _label(facts: dict[str, Any], number: int) -> str:
+    names = [argument["name"] for argument in facts["arguments"]]
+    return f"{facts['name']}(): argument {names[number] if number < len(names) else number + 1!r}"
+
+
+def _is_cupy_call(facts: dict[str, Any], args: tuple[Any, ...]) -> bool:
+    """Return whether a call is written as for CuPy's RawKernel: `f((4,), (256,), (x, y, n))`."""
+    has_structs = any(argument["kind"] == "struct" for argument in facts["arguments"][:3])
+    return len(args) in (3, 4) and not has_structs and all(isinstance(arg, tuple) for arg in args[:3])
+
+
+def _is_descriptor(arg: Any) -> bool:
+    """Return whether an argument is a Triton `TensorDescriptor`, or another object with its attributes."""
+    return hasattr(arg, "block_shape") and hasattr(arg, "base")
+
+
+def _flat_descriptor(descriptor: Any) -> Any:
+    """Return a descriptor as the tuple that the library reads (`runtime/triton/descriptor.h`), unless it is invalid."""
+    flags = getattr(descriptor, "padding", "") == "nan", bool(getattr(descriptor, "round_f32_to_tf32", False))
+    parts = (getattr(descriptor, name, ()) for name in ("shape", "strides", "block_shape"))
+    try:
+        shape, strides, block = ([*map(operator.index, part)] for part in parts)
+    except TypeError:
+        return descriptor
+    is_valid = 1 <= len(shape) == len(strides) == len(block) <= _MAX_RANK
+    return (descriptor.base, *flags, *shape, *strides, *block) if is_valid else descriptor
 
 
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -218,25 +254,21 @@ def _items(value: tuple[Any, ...]) -> Iterator[Any]:
             yield item
 
 
-def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
-    """Repeat a call in which tvm-ffi could not read an array, now with read-only arrays allowed for const pointers."""
-    types = {
-        parameter.name: "" if parameter.kind == "struct" else parameter.type for parameter in function.kernel.parameters
-    }
-    names = function.__signature__.parameters
-    labels = [f"{function.__name__}(): argument {name!r}" for name in names]
-    readable = [_readable(arg, types[name], label) for label, name, arg in zip(labels, names, args, strict=True)]
-    return tvm_ffi.Function.__call__(function, *readable)
-
-
-def _readable(arg: Any, parameter_type: str, label: str) -> Any:
+def _readable(facts: dict[str, Any], number: int, arg: Any) -> Any:
     """Return an argument that tvm-ffi can read: for a const pointer, convert a read-only array to a tensor.
 
-    Raise BufferError or TypeError if that is impossible. `parameter_type` is the C++ type, or "" for a structure.
+    Raise BufferError or TypeError if that is impossible.
     """
+    label, argument = _label(facts, number), facts["arguments"][number]
     if not hasattr(arg, "__dlpack__"):
         return arg
-    if not parameter_type and getattr(getattr(arg, "dtype", None), "names", None):
+    if hasattr(arg, "layout"):  # a tensor of torch
+        try:
+            return tvm_ffi.from_dlpack(arg)
+        except (BufferError, RuntimeError) as error:
+            kind = f"it is of {arg.dtype} and {arg.layout} on {arg.device} ({str(error).partition(chr(10))[0]})"
+            raise TypeError(f"{label} cannot be read as a tensor: {kind}") from None
+    if argument["kind"] == "struct" and getattr(getattr(arg, "dtype", None), "names", None):
         record = "[()]" if arg.shape == () else f"[{', '.join('0' * len(arg.shape))}]"
         raise TypeError(f"{label} takes one record, not an array of records: pass the item {record} of the array")
     try:
@@ -248,11 +280,10 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
             )  # from 1.0 on, DLPack can express read-only memory
         except (BufferError, TypeError):  # TypeError: `__dlpack__` has no max_version
             raise BufferError(f"{label} cannot be read as a tensor: {error}") from None
-        if parameter_type.startswith("const ") and parameter_type.count("*") == 1:
+        type_ = argument["type"]
+        if type_.startswith("const ") and type_.count("*") == 1:
             return tensor
-        raise BufferError(
-            f"{label} is read-only, but the kernel may write to it ({parameter_type}): pass a copy"
-        ) from None
+        raise BufferError(f"{label} is read-only, but the kernel may write to it ({type_}): pass a copy") from None
     return arg
 
 

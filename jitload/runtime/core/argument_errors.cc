@@ -150,10 +150,6 @@ static int jitload_raise_param_type_error(const jitload_kernel* kernel, const ji
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
-int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
-  return jitload_raise_param_type_error(kernel, jitload_param_of(kernel, argument), got);
-}
-
 /* Write advice to pass a copy of a tensor, which `method` makes, instead of the tensor. For an output, the advice is to
  * copy the result back, too. */
 static void jitload_format_copy(const jitload_kernel* kernel, const jitload_param* param, const char* method, char* text,
@@ -164,15 +160,6 @@ static void jitload_format_copy(const jitload_kernel* kernel, const jitload_para
     snprintf(text, size, "pass a copy and copy the result back (tmp = %s.%s(); %s(…, tmp, …); %s.copy_(tmp))",
              param->name, method, kernel->name, param->name);
   }
-}
-
-int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
-  char got[512], copy[384], method[16];
-  const jitload_param* param = jitload_param_of(kernel, argument);
-  snprintf(method, sizeof method, "resolve_%s", pending);
-  jitload_format_copy(kernel, param, method, copy, sizeof copy);
-  snprintf(got, sizeof got, "a tensor with a pending %s; %s", *pending == 'c' ? "conjugation" : "negation", copy);
-  return jitload_raise_param_type_error(kernel, param, got);
 }
 
 static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {

@@ -23,9 +23,6 @@ __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const c
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
 /* Raise the error for tensors whose dtypes fit none of a function's kernels. */
 int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);
-int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
-/* Raise the error for a tensor with a pending conjugation ("conj") or negation ("neg"). */
-int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending);
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
 /* Read or encode rarer kinds of arguments. The readers return 0 for an invalid argument. */

@@ -1,8 +1,8 @@
 /* Direct calls from Python: arguments of common kinds go from Python objects to the launch without tvm-ffi.
  *
  * tvm-ffi allocates twice for each tensor of a call, whereas DLPack's exchange table can fill in a DLTensor on the
- * stack. Other kinds of arguments, and errors, go through tvm-ffi's own call. Python's functions are looked up when the
- * loader enables direct calls, so that a library also works without Python.
+ * stack. Calls with other kinds of arguments are left to `slow_call` of loader/direct_calls.py. Python's functions are
+ * looked up when the loader enables direct calls, so that a library also works without Python.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -33,15 +33,12 @@ typedef struct jitload_dispatch_keys {
 
 static struct : jitload_python_api {
   ptrdiff_t offset; /* where a typed function has its jitload_function_fields */
-  void* (*tvm_ffi_call)(void*, void*, void*); /* tp_call of tvm_ffi.Function */
   const void* tensor_type;
   const void* parameter_type;
-  void* describe;   /* describe_tensor of direct_calls.py: describes a tensor that DLPack cannot export, else None */
+  void* slow_call;           /* the function of direct_calls.py: makes other calls; returns None, or an exception to raise */
   void* find_dispatch_keys;  /* the function of direct_calls.py: returns the bytes of a jitload_dispatch_keys */
-  void* flatten;    /* flatten_tuples of direct_calls.py: returns a Triton kernel's arguments with tuples' items, or None */
   jitload_dispatch_keys dispatch_keys;
   int has_dispatch_keys;
-  void* retry_call; /* call_again of direct_calls.py: repeats a call with copies of arrays that tvm-ffi cannot read */
   int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
 } python;
@@ -81,16 +78,12 @@ static inline int jitload_is_lazy(void* object) {
   return (*(const uint64_t*)(tensor + python.dispatch_keys.keys_offset) & python.dispatch_keys.lazy_mask) != 0;
 }
 
-static inline int jitload_read_tensor(void* object, DLTensor* tensor) {
-  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object);
-}
-
 /* Read an argument of a common kind; return 0 for other kinds. */
 static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* tensor, int* has_tensor) {
   const void* type = ((const jitload_object*)object)->type;
   out->zero_padding = 0;
   if (type == python.tensor_type || type == python.parameter_type) {
-    if (!jitload_read_tensor(object, tensor)) {
+    if (python.to_dltensor(object, tensor) != 0 || jitload_is_lazy(object)) {
       python.clear_error();
       return 0;
     }
@@ -117,38 +110,6 @@ static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* te
   return 1;
 }
 
-/* Remove the frames below the caller's from the traceback of the exception that is set. */
-static void jitload_drop_traceback(void) {
-  void *type = NULL, *value = NULL, *traceback = NULL;
-  python.fetch(&type, &value, &traceback);
-  python.normalize(&type, &value, &traceback);
-  if (value != NULL) python.set_traceback(value, python.none);
-  python.decref(traceback);
-  python.restore(type, value, NULL);
-}
-
-static void* jitload_make_tuple(void* const* args, ptrdiff_t count) {
-  void* tuple = python.new_tuple(count);
-  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
-    python.incref(args[i]);
-    python.set_item(tuple, i, args[i]);
-  }
-  return tuple;
-}
-
-static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
-  void* tuple = jitload_make_tuple(args, count);
-  if (tuple == NULL) return NULL;
-  void* result = python.tvm_ffi_call(self, tuple, NULL);
-  if (result == NULL && python.is_error(*(void**)python.buffer_error)) {
-    python.clear_error();
-    result = python.call_with(python.retry_call, self, tuple, NULL);
-  }
-  python.decref(tuple);
-  if (result == NULL) jitload_drop_traceback();
-  return result;
-}
-
 /* Raise tvm-ffi's error in Python. tvm-ffi itself would add frames of its own and of C++ to the traceback. */
 static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   TVMFFIObjectHandle error = NULL;
@@ -168,112 +129,36 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   return NULL;
 }
 
-/* Whether an object is a NumPy array with a mask, which DLPack drops. The last type without a mask is remembered,
- * because most arguments have the same type as the one before. */
-static int jitload_is_masked(void* object) {
-  static void* last_plain_type; /* holds a reference, so that no other type gets this address */
-  void* type = (void*)((const jitload_object*)object)->type;
-  if (type == last_plain_type || type == python.long_type || type == python.float_type) return 0;
-  void* answer = python.call_with(python.describe, object, NULL);
-  const int is_masked = answer != NULL && answer != python.none;
-  python.decref(answer);
-  python.clear_error();
-  if (!is_masked) {
-    python.incref(type);
-    python.decref(last_plain_type);
-    last_plain_type = type;
+/* Make a call with arguments of other kinds. Its error is raised here, so that its traceback ends at the caller's line. */
+static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, void* const* args, ptrdiff_t count) {
+  void* tuple = python.new_tuple(count);
+  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
+    python.incref(args[i]);
+    python.set_item(tuple, i, args[i]);
   }
-  return is_masked;
-}
-
-/* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
- * conjugated lazily. tvm-ffi would report a C++ backtrace from torch, or pass the wrong bytes. Return 0 without such
- * a tensor. */
-static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
-  DLTensor ignored;
-  for (ptrdiff_t i = 0; i < count; ++i) {
-    const int is_tensor = python.is_instance(args[i], (void*)python.tensor_type) == 1;
-    if (is_tensor ? jitload_read_tensor(args[i], &ignored) : !jitload_is_masked(args[i])) continue;
-    python.clear_error();
-    const char* pending = jitload_call_predicate(args[i], "is_conj") ? "conj"
-                          : jitload_call_predicate(args[i], "is_neg") ? "neg"
-                                                                      : NULL;
-    if (pending != NULL) {
-      jitload_raise_lazy_error(kernel, (int32_t)i, pending);
-      return 1;
-    }
-    void* description = python.call_with(python.describe, args[i], NULL);
-    const char* text = description != NULL ? python.utf8(description) : NULL;
-    jitload_raise_type_error(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
-    python.decref(description);
-    python.clear_error();
-    return 1;
-  }
-  python.clear_error();
-  return 0;
-}
-
-/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if the kernel does not take them. */
-static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void* const* args, ptrdiff_t count,
-                                  void** result) {
-  int has_tuple = 0;
-  for (ptrdiff_t i = 0; i < count; ++i) has_tuple |= python.is_instance(args[i], python.tuple_type) == 1;
-  if (kernel->triton == NULL || !has_tuple) return 0;
-  void* tuple = jitload_make_tuple(args, count);
-  void* items = tuple != NULL ? python.call_with(python.flatten, self, tuple, NULL) : NULL;
-  const int is_flat = items != python.none;
-  *result = items != NULL && is_flat ? python.call(self, items, NULL) : NULL;
-  python.decref(items);
+  void* result = tuple != NULL ? python.call_with(python.slow_call, self, tuple, NULL) : NULL;
   python.decref(tuple);
-  return is_flat;
-}
-
-/* Whether a call is written as for CuPy's RawKernel: `f((4,), (256,), (x, y, n))`. */
-static int jitload_is_cupy_call(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
-  if (count != 3 && count != 4) return 0;
-  for (ptrdiff_t i = 0; i < 3; ++i) {
-    if (python.is_instance(args[i], python.tuple_type) != 1) return 0;
-    if (i < kernel->param_count && kernel->params[i].kind == JITLOAD_STRUCT) return 0;
-  }
-  return 1;
-}
-
-static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
-                                                               void* const* args, ptrdiff_t count) {
-  void* result;
-  if (jitload_call_flattened(self, kernel, args, count, &result)) return result;
-  if (jitload_is_cupy_call(kernel, args, count)) {
-    const char* grid = kernel->triton != NULL ? "grid" : "grid, block";
-    jitload_fail("TypeError", "%s() takes the launch in brackets: %s[%s](…)", kernel->name, kernel->name, grid);
-    return jitload_raise_in_python();
-  }
-  if (count != kernel->argument_count) {
-    jitload_raise_argument_error(kernel, NULL, (int32_t)count);
-    return jitload_raise_in_python();
-  }
-  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python();
-  return jitload_call_tvm_ffi(self, args, count);
+  if (result == NULL || result == python.none) return result;
+  python.set_error_object((void*)((const jitload_object*)result)->type, result);
+  python.decref(result);
+  return NULL;
 }
 
 static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_count, void* keywords) {
   const ptrdiff_t count = (ptrdiff_t)(flags_and_count & ~((size_t)1 << (8 * sizeof(size_t) - 1)));
   const jitload_function_fields* bound = (const jitload_function_fields*)((const char*)self + python.offset);
   if (keywords != NULL) {
-    char text[256];
     const char* name = bound->config.kernel->name;
-    snprintf(text, sizeof text, "%s() takes only positional arguments; pass keywords to %s.call(…)", name, name);
-    python.set_error(*(void**)python.type_error, text);
-    return NULL;
+    jitload_fail("TypeError", "%s() takes only positional arguments; pass keywords to %s.call(…)", name, name);
+    return jitload_raise_in_python();
   }
   const jitload_kernel* kernel = bound->config.kernel;
-  if (count != kernel->argument_count) return jitload_slow_call(self, kernel, args, count);
+  if (count != kernel->argument_count) return jitload_slow_call(self, args, count);
   TVMFFIAny* values = (TVMFFIAny*)__builtin_alloca(sizeof(TVMFFIAny) * (size_t)count + 1);
   DLTensor* tensors = (DLTensor*)__builtin_alloca(sizeof(DLTensor) * (size_t)count + 1);
   int has_tensor = 0;
   for (ptrdiff_t i = 0; i < count; ++i) {
-    if (!jitload_read_object(args[i], &values[i], &tensors[i], &has_tensor)) {
-      return jitload_slow_call(self, kernel, args, count);
-    }
+    if (!jitload_read_object(args[i], &values[i], &tensors[i], &has_tensor)) return jitload_slow_call(self, args, count);
   }
   const jitload_stream_source_fn stream = has_tensor ? python.stream : NULL;
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
@@ -285,26 +170,21 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 }
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
- * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct_calls.py's functions describe_tensor, call_again,
- * find_dispatch_keys and flatten_tuples). */
+ * then as addresses: torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync and current_work_stream of torch's
+ * exchange table, and direct_calls.py's functions slow_call and find_dispatch_keys). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 10) return 0;
-  const jitload_python_api* api = jitload_find_python();
+  const jitload_python_api* api = num_args == 7 ? jitload_find_python() : NULL;
   if (api == NULL) return 0;
   static_cast<jitload_python_api&>(python) = *api;
   python.offset = (ptrdiff_t)args[0].v_int64;
-  python.tvm_ffi_call = (void* (*)(void*, void*, void*))args[1].v_ptr;
-  python.tensor_type = args[2].v_ptr;
-  python.parameter_type = args[3].v_ptr;
-  python.to_dltensor = (int (*)(void*, DLTensor*))args[4].v_ptr;
-  python.stream = (jitload_stream_source_fn)args[5].v_ptr;
-  python.describe = args[6].v_ptr;
-  python.retry_call = args[7].v_ptr;
-  python.find_dispatch_keys = args[8].v_ptr;
-  python.flatten = args[9].v_ptr;
+  python.tensor_type = args[1].v_ptr;
+  python.parameter_type = args[2].v_ptr;
+  python.to_dltensor = (int (*)(void*, DLTensor*))args[3].v_ptr;
+  python.stream = (jitload_stream_source_fn)args[4].v_ptr;
+  python.slow_call = args[5].v_ptr;
+  python.find_dispatch_keys = args[6].v_ptr;
   python.has_dispatch_keys = 0;
   result->v_int64 = 1;
   return 0;

@@ -16,37 +16,20 @@
   X(decref, "Py_DecRef", void, (void*))                                                \
   X(type, "PyObject_Type", void*, (void*))                                             \
   X(attribute, "PyObject_GetAttrString", void*, (void*, const char*))                  \
-  X(is_true, "PyObject_IsTrue", int, (void*))                                          \
-  X(is_instance, "PyObject_IsInstance", int, (void*, void*))                           \
-  X(call, "PyObject_Call", void*, (void*, void*, void*))                               \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...))                    \
   X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
   X(import_module, "PyImport_ImportModule", void*, (const char*))                      \
-  X(new_long, "PyLong_FromLong", void*, (long))                                        \
   X(long_value, "PyLong_AsLongLongAndOverflow", long long, (void*, int*))              \
-  X(integer, "PyLong_AsLongLong", long long, (void*))                                  \
   X(float_value, "PyFloat_AsDouble", double, (void*))                                  \
   X(new_text, "PyUnicode_FromStringAndSize", void*, (const char*, ptrdiff_t))          \
   X(utf8, "PyUnicode_AsUTF8", const char*, (void*))                                    \
   X(bytes_data, "PyBytes_AsString", const char*, (void*))                              \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))                                      \
   X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))                       \
-  X(new_dict, "PyDict_New", void*, (void))                                             \
-  X(set_key, "PyDict_SetItemString", int, (void*, const char*, void*))                 \
-  X(length, "PySequence_Size", ptrdiff_t, (void*))                                     \
-  X(item, "PySequence_GetItem", void*, (void*, ptrdiff_t))                             \
-  X(pointer, "PyCapsule_GetPointer", void*, (void*, const char*))                      \
   X(get_buffer, "PyObject_GetBuffer", int, (void*, void*, int))                        \
   X(release_buffer, "PyBuffer_Release", void, (void*))                                 \
-  X(has_error, "PyErr_Occurred", void*, (void))                                        \
   X(clear_error, "PyErr_Clear", void, (void))                                          \
-  X(set_error, "PyErr_SetString", void, (void*, const char*))                          \
-  X(set_error_object, "PyErr_SetObject", void, (void*, void*))                         \
-  X(is_error, "PyErr_ExceptionMatches", int, (void*))                                  \
-  X(fetch, "PyErr_Fetch", void, (void**, void**, void**))                              \
-  X(normalize, "PyErr_NormalizeException", void, (void**, void**, void**))             \
-  X(restore, "PyErr_Restore", void, (void*, void*, void*))                             \
-  X(set_traceback, "PyException_SetTraceback", int, (void*, void*))
+  X(set_error_object, "PyErr_SetObject", void, (void*, void*))
 
 /* X(field, symbol) */
 #define JITLOAD_PYTHON_OBJECTS(X)        \
@@ -55,10 +38,7 @@
   X(false_object, "_Py_FalseStruct")     \
   X(long_type, "PyLong_Type")            \
   X(float_type, "PyFloat_Type")          \
-  X(tuple_type, "PyTuple_Type")          \
-  X(type_error, "PyExc_TypeError")       \
-  X(runtime_error, "PyExc_RuntimeError") \
-  X(buffer_error, "PyExc_BufferError")
+  X(runtime_error, "PyExc_RuntimeError")
 
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
 #define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
@@ -71,12 +51,5 @@ struct jitload_python_api {
 
 /* Look up the functions and objects above. Return NULL in a process without Python. */
 const jitload_python_api* jitload_find_python(void);
-
-/* Return an attribute, or NULL if there is none. */
-static inline void* jitload_find_attribute(const jitload_python_api* python, void* object, const char* name) {
-  void* attribute = python->attribute(object, name);
-  if (attribute == NULL) python->clear_error();
-  return attribute;
-}
 
 #endif /* JITLOAD_PYTHON_API_H_ */

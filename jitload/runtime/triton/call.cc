@@ -388,14 +388,9 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
     memcpy(copies, args, sizeof(TVMFFIAny) * (size_t)kernel->argument_count);
     for (int32_t i = 0; i < triton->descriptor_count; ++i) {
       TVMFFIAny* value = &copies[triton->descriptors[i].param];
-      if (value->type_index != kTVMFFIOpaquePyObject || !jitload_read_tensor_descriptor(value,
-                                                                                        &descriptors[i])) continue;
-      if (descriptors[i].pending != NULL) {
-        return jitload_raise_lazy_error(kernel, triton->descriptors[i].param, descriptors[i].pending);
-      }
+      if (!jitload_read_tensor_descriptor(value, &descriptors[i])) continue;
       value->type_index = kTVMFFIDLTensorPtr;
       value->v_ptr = &descriptors[i].tensor;
-      if (stream_source == NULL) stream_source = descriptors[i].stream_source;
     }
     args = copies;
   }

@@ -15,11 +15,10 @@ typedef struct jitload_tensor_descriptor {
   int32_t block_rank; /* 0 if the argument is a plain tensor */
   uint64_t pads_nan;
   uint64_t rounds;
-  const char* pending; /* "conj" or "neg" for a base with a pending conjugation or negation */
-  jitload_stream_source_fn stream_source; /* finds the current stream of the base's framework */
 } __attribute__((aligned(64))) jitload_tensor_descriptor;
 
-/* Read a Triton `TensorDescriptor`, which must stay alive during the call. Return 0 for other objects. */
+/* Read a Triton `TensorDescriptor` as loader/direct_calls.py passes it: its base, whether it pads with NaN and rounds to
+ * tf32, its shape, strides and block shape. Return 0 for other arguments. */
 int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descriptor* out);
 /* Return whether the block shape matches the kernel's. True for a plain tensor. */
 int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor);
