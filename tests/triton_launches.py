@@ -1,19 +1,24 @@
-"""Kernels launched by Triton's own launcher, or by a library of ours, over a libcuda that writes down what it gets.
+"""Kernels launched by Triton's own launcher, or by a library of ours, over the stub driver.
 
     python tests/triton_launches.py CASE:CAPABILITY...
 
-Each launch is made in a child of this process, after the slow imports. The environment says where that libcuda is, and
-in which directory the children write (tests/test_triton_launches.py).
+Each launch is made in a child of this process, after the slow imports. The environment says where the stub is, and in
+which directory the children write what it got (tests/test_triton_launches.py).
 """
 
 import ctypes
+import json
 import os
 import re
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from support.driver import StubDriver
+from support.records import LAUNCH_CLUSTER
 
 STREAM = 0x77
 SCRATCH = 0x5550000
@@ -97,7 +102,7 @@ CASES = {
 
 
 class _Scratch:
-    """Scratch memory, where the recorder has it too."""
+    """Scratch memory, where Triton's allocator has it."""
 
     def data_ptr(self) -> int:
         return SCRATCH
@@ -122,7 +127,7 @@ def find_kernel(case: Case) -> Any:
     return getattr(triton_kernels, case.kernel)
 
 
-def launch_with_triton(case: Case, capability: int) -> None:
+def launch_with_triton(case: Case, capability: int, stub: StubDriver) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.backends.nvidia import driver
@@ -138,7 +143,17 @@ def launch_with_triton(case: Case, capability: int) -> None:
     source = ASTSource(kernel, signature, constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=case.options)
     launcher = driver.CudaLauncher(source, compiled.metadata)
-    launcher(*case.programs, STREAM, 16, compiled.packed_metadata, None, None, None, *arguments)
+    handle = load_kernel(stub, compiled.asm["cubin"], compiled.metadata.name)
+    launcher(*case.programs, STREAM, handle, compiled.packed_metadata, None, None, None, *arguments)
+
+
+def load_kernel(stub: StubDriver, cubin: bytes, name: str) -> int:
+    """Return the handle of a kernel that may have as much shared memory as the device gives."""
+    library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    assert stub.library.cuLibraryLoadData(ctypes.byref(library), cubin, None, None, 0, None, None, 0) == 0
+    assert stub.library.cuLibraryGetKernel(ctypes.byref(kernel), library, name.encode()) == 0
+    assert stub.library.cuKernelSetAttribute(8, 200_000, kernel, 0) == 0
+    return kernel.value or 0
 
 
 def _described(value: Any, type_: str) -> Any:
@@ -151,7 +166,7 @@ def _described(value: Any, type_: str) -> Any:
     return TensorDescriptor(value, list(value.shape), list(value.stride()), [int(n) for n in block[1].split(",")])
 
 
-def launch_with_jitload(case: Case, capability: int) -> None:
+def launch_with_jitload(case: Case, capability: int, _: StubDriver) -> None:
     import numpy as np
     from support.arrays import CudaArray
 
@@ -170,19 +185,23 @@ def launch_with_jitload(case: Case, capability: int) -> None:
     module[case.kernel][None, None, None, STREAM](*arguments)
 
 
-def write_sizes(case: Case, capability: int) -> None:
-    """Write the sizes of the parameters, as the cubin has them."""
-    import jitload
-    from jitload.elf.cubin import read_image
+def described(stub: StubDriver) -> dict[str, Any]:
+    """Return what the driver got: tensor maps, and a launch with its parameters and attributes."""
+    (launch,) = stub.launches()
+    params = launch.params
+    for made in stub.calls("cuMemAllocAsync"):
+        params = params.replace(struct.pack("<Q", made.number("address")), struct.pack("<Q", SCRATCH))
+    sizes = {LAUNCH_CLUSTER: 12}  # the others are ints
+    attributes = {number: value[: sizes.get(number, 4)].hex() for number, value in sorted(launch.attributes.items())}
+    return {
+        "maps": [dict(call.fields) for call in stub.calls("cuTensorMapEncodeTiled")],
+        "launch": (launch.grid, launch.block, launch.cluster, launch.shared_bytes, launch.stream, attributes),
+        "parameters": [len(argument) for argument in launch.arguments],
+        "bytes": params.hex(),
+    }
 
-    cubin = jitload.extract_triton(
-        find_kernel(case), signature=case.signature, constexprs=case.constexprs, arch=f"sm_{capability}", **case.options
-    )
-    sizes = ",".join(str(slot.size) for slot in read_image(cubin.data).kernels[0].slots)
-    Path(os.environ["RECORDER_FILE"]).write_text(sizes, encoding="utf-8")
 
-
-WAYS = {"sizes": write_sizes, "triton": launch_with_triton, "jitload": launch_with_jitload}
+WAYS = {"triton": launch_with_triton, "jitload": launch_with_jitload}
 
 
 def main(*cases: str) -> None:
@@ -196,13 +215,14 @@ def main(*cases: str) -> None:
     import_slow_modules()
     for case in cases:
         name, capability = case.split(":")
-        files = {way: Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt") for way in WAYS}
         for way, work in WAYS.items():
             if os.fork() == 0:
-                os.environ |= {"RECORDER_FILE": str(files[way]), "RECORDER_CAPABILITY": capability}
-                os.environ["RECORDER_SIZES"] = "" if way == "sizes" else files["sizes"].read_text(encoding="utf-8")
-                ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
-                work(CASES[name], int(capability))
+                stub = StubDriver(Path(os.environ["STUB"], "libcuda.so.1"))
+                stub.use_device(0)
+                stub.set_capability(0, *divmod(int(capability), 10))
+                work(CASES[name], int(capability), stub)
+                path = Path(os.environ["STUB"], f"{way}-{name}-{capability}.json")
+                path.write_text(json.dumps(described(stub)), encoding="utf-8")
                 os._exit(0)  # at once: Python's own end takes as long as the launch
             if status := os.waitstatus_to_exitcode(os.wait()[1]):
                 sys.exit(f"{case}, {way}: status {status}")

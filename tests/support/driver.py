@@ -1,6 +1,6 @@
 """A stub `libcuda.so.1` that records every driver call, and what the tests ask of it.
 
-The library is made of the C files beside this one. Once loaded, it answers to `libcuda.so.1` in this process: the
+The library is made of the C++ files beside this one. Once loaded, it answers to `libcuda.so.1` in this process: the
 dynamic loader knows a loaded library by its soname. What a process has loaded through it (libraries, kernels and
 their attributes) outlives `StubDriver.reset`, as generated libraries keep their handles.
 """
@@ -44,13 +44,13 @@ def _export_map(without: Sequence[str]) -> str:
 
 
 def find_compiler() -> list[str]:
-    """Return the command of the C compiler."""
-    return shlex.split(os.environ.get("CC") or "cc")
+    """Return the command of the C++ compiler."""
+    return shlex.split(os.environ.get("CXX") or "c++")
 
 
 def _compiler_arguments(exports: Path, built: Path) -> list[str]:
-    sources = sorted(str(path) for path in Path(__file__).parent.glob("stub_*.c"))
-    flags = ["-std=c11", "-O0", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    sources = sorted(str(path) for path in Path(__file__).parent.glob("stub_*.cc"))
+    flags = ["-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
     links = ["-shared", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
     return [*flags, *links, *sources, "-o", str(built)]
 
@@ -72,7 +72,6 @@ class StubDriver:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.library = _load(path)
-        self.library.stub_log_size.restype = ctypes.c_size_t
         self.library.stub_log_read.restype = ctypes.c_size_t
         self.library.stub_log_read.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.library.stub_create_context.restype = ctypes.c_void_p
@@ -109,7 +108,7 @@ class StubDriver:
         self.library.stub_log_clear()
 
     def _log(self) -> str:
-        size = self.library.stub_log_size()
+        size = self.library.stub_log_read(None, 0)
         while True:
             text = ctypes.create_string_buffer(size + 1)
             written = self.library.stub_log_read(text, size)
@@ -119,7 +118,8 @@ class StubDriver:
 
     def fail(self, name: str, result: int, *, skip: int = 0, count: int = -1) -> None:
         """Let a function return `result` after `skip` calls, `count` times (below zero: from then on)."""
-        self._check(self.library.stub_fail(name.encode(), result, skip, count), f"no driver function {name!r}")
+        assert hasattr(self.library, name), f"no driver function {name!r}"
+        self.library.stub_fail(name.encode(), result, skip, count)
 
     def set_initialized(self, is_initialized: bool) -> None:  # noqa: FBT001  a setter
         """Set whether cuInit counts as called; `reset` goes back to what has really happened in this process."""
@@ -127,12 +127,11 @@ class StubDriver:
 
     def set_device_count(self, count: int) -> None:
         """Set how many devices there are, up to 16."""
-        self._check(self.library.stub_set_device_count(count), f"{count} devices")
+        self.library.stub_set_device_count(count)
 
     def set_attribute(self, device: int, attribute: int, value: int) -> None:
         """Set a device attribute by its number in cuda.h."""
-        refused = self.library.stub_set_attribute(device, attribute, value)
-        self._check(refused, f"attribute {attribute} of device {device}")
+        self.library.stub_set_attribute(device, attribute, value)
 
     def set_capability(self, device: int, major: int, minor: int) -> None:
         """Set the compute capability of a device."""
@@ -141,7 +140,7 @@ class StubDriver:
 
     def set_primary_active(self, device: int, is_active: bool) -> None:  # noqa: FBT001  a setter
         """Set whether a device's primary context is in use already."""
-        self._check(self.library.stub_set_primary_active(device, int(is_active)), f"device {device}")
+        self.library.stub_set_primary_active(device, int(is_active))
 
     def set_capturing(self, is_capturing: bool) -> None:  # noqa: FBT001  a setter
         """Begin or end a graph capture of mode "global" by this thread, on every stream but the default ones."""
@@ -149,7 +148,7 @@ class StubDriver:
 
     def use_device(self, device: int | None) -> None:
         """Make a primary context this thread's current one, as a framework does; None for no context at all."""
-        self._check(self.library.stub_use_device(-1 if device is None else device), f"device {device}")
+        self.library.stub_use_device(-1 if device is None else device)
 
     def current_device(self) -> int | None:
         """Return the device of this thread's current context."""
@@ -158,18 +157,13 @@ class StubDriver:
 
     def create_context(self, device: int) -> int:
         """Return a handle of a context beside the primary one, such as a green context."""
-        return self._handle(self.library.stub_create_context(device), f"a context on device {device}")
+        handle: int = self.library.stub_create_context(device)
+        return handle
 
     def create_stream(self, device: int) -> int:
         """Return a handle of a stream that belongs to a device; other numbers are streams of any device."""
-        return self._handle(self.library.stub_create_stream(device), f"a stream on device {device}")
-
-    def _handle(self, handle: int | None, action: str) -> int:
-        self._check(0 if handle else -1, action)
-        return int(handle or 0)
-
-    def _check(self, refused: int, action: str) -> None:
-        assert not refused, f"the stub driver has not, or has no more room for: {action}"
+        handle: int = self.library.stub_create_stream(device)
+        return handle
 
 
 def _load(path: Path) -> ctypes.CDLL:

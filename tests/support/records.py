@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 LAUNCH_COOPERATIVE = 2
 LAUNCH_CLUSTER = 4
@@ -29,7 +28,7 @@ class Call:
 
     def number(self, key: str) -> int:
         """Return a field that is a number or an address."""
-        return 0 if self.fields[key] == "(nil)" else int(self.fields[key], 0)
+        return int(self.fields[key])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +64,13 @@ class LaunchRecord:
 
 
 def read_calls(text: str) -> list[Call]:
-    """Parse a log: one call a line, `name key=value …`, blanks in values written `%20`."""
+    """Parse a log: one call a line, `name key=value …`."""
     return [_read_call(line) for line in text.splitlines()]
 
 
 def _read_call(line: str) -> Call:
     name, *pairs = line.split(" ")
-    fields = {key: unquote(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+    fields = dict(pair.split("=", 1) for pair in pairs)
     return Call(name=name, result=int(fields.pop("result")), thread=int(fields.pop("thread")), fields=fields)
 
 

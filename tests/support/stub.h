@@ -1,166 +1,165 @@
-/* What the parts of the stub libcuda.so.1 share: hand-written driver types, records, and the frame of a call.
- *
- * The stub keeps the driver's contracts that a launcher can get wrong (contexts, handles, parameter bytes, capture)
- * and records every call. Nothing of CUDA is needed to build it.
- */
-#ifndef STUB_H_
-#define STUB_H_
+// What the parts of the stub libcuda.so.1 share: what the driver knows, and the frame of a call.
+//
+// The stub keeps the driver's contracts that a launcher can get wrong (contexts, handles, parameter bytes, capture)
+// and records every call. Nothing of CUDA is needed to build it.
+#pragma once
+#include <unistd.h>
 
-#include <stddef.h>
-#include <stdint.h>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
 
-#define STUB_API __attribute__((visibility("default")))
-#define STUB_MAX_DEVICES 16
+#define API extern "C" __attribute__((visibility("default")))
 
-enum {
-  CUDA_SUCCESS = 0,
-  CUDA_ERROR_INVALID_VALUE = 1,
-  CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_NOT_INITIALIZED = 3,
-  CUDA_ERROR_NO_DEVICE = 100,
-  CUDA_ERROR_INVALID_DEVICE = 101,
-  CUDA_ERROR_INVALID_IMAGE = 200,
-  CUDA_ERROR_INVALID_CONTEXT = 201,
-  CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
-  CUDA_ERROR_INVALID_HANDLE = 400,
-  CUDA_ERROR_NOT_FOUND = 500,
-  CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
-  CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
-  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
-  CUDA_ERROR_INVALID_CLUSTER_SIZE = 912,
+enum Code {
+  INVALID_VALUE = 1,
+  NOT_INITIALIZED = 3,
+  NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
+  INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201,
+  NO_BINARY_FOR_GPU = 209,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  CONTEXT_IS_DESTROYED = 709,
+  COOPERATIVE_LAUNCH_TOO_LARGE = 720,
+  STREAM_CAPTURE_UNSUPPORTED = 900,
+  INVALID_CLUSTER_SIZE = 912,
+};
+constexpr int kMaxDevices = 16;
+
+struct Context {
+  int device;
+  int references = 0;  // of a primary context
+  bool is_active = false;
 };
 
-enum {
-  DEVICE_MAX_THREADS_PER_BLOCK = 1,
-  DEVICE_MAX_BLOCK_DIM_X = 2,
-  DEVICE_MAX_GRID_DIM_X = 5,
-  DEVICE_MAX_SHARED_PER_BLOCK = 8,
-  DEVICE_MULTIPROCESSORS = 16,
-  DEVICE_THREADS_PER_MULTIPROCESSOR = 39,
-  DEVICE_MAJOR = 75,
-  DEVICE_MINOR = 76,
-  DEVICE_SHARED_PER_MULTIPROCESSOR = 81,
-  DEVICE_REGISTERS_PER_MULTIPROCESSOR = 82,
-  DEVICE_COOPERATIVE_LAUNCH = 95,
-  DEVICE_MAX_SHARED_OPTIN = 97,
-  DEVICE_BLOCKS_PER_MULTIPROCESSOR = 106,
-  DEVICE_RESERVED_SHARED = 111,
-  DEVICE_CLUSTER_LAUNCH = 120,
-  DEVICE_ATTRIBUTE_COUNT = 160,
-};
+struct Kernel;
 
-enum { CAPTURE_GLOBAL = 0, CAPTURE_THREAD_LOCAL = 1, CAPTURE_RELAXED = 2 };
-
-typedef int CUresult;
-typedef int CUdevice;
-typedef uint64_t CUdeviceptr;
-typedef struct stub_context* CUcontext;
-typedef struct stub_library* CUlibrary;
-typedef struct stub_kernel* CUkernel;
-typedef void* CUfunction; /* a function, or a kernel cast to one */
-typedef void* CUstream;
-
-struct stub_context {
-  CUdevice device;
-  int references; /* of a primary context */
-  int is_active;
-};
-
-typedef struct stub_slot {
-  uint32_t offset;
-  uint32_t size;
-} stub_slot;
-
-typedef struct stub_function {
-  struct stub_kernel* kernel;
-  CUdevice device;
-  int is_loaded;
+// A kernel on a device.
+struct Function {
+  Kernel* kernel;
+  int device;
   int max_dynamic_shared;
-  int carveout;
-  int allows_non_portable_cluster;
-} stub_function;
-
-struct stub_kernel {
-  struct stub_library* library;
-  struct stub_kernel* next;
-  const char* name;
-  stub_slot* slots;
-  uint32_t slot_count;
-  uint32_t param_bytes;
-  int registers, static_shared, local_bytes, max_threads;
-  uint32_t cluster[3]; /* __cluster_dims__, or zeros */
-  stub_function functions[STUB_MAX_DEVICES];
+  int carveout = -1;
+  bool allows_non_portable_cluster = false;
 };
 
-typedef struct stub_global {
-  struct stub_global* next;
-  const char* name;
-  const unsigned char* initial; /* NULL for zeros */
-  size_t size;
-  unsigned char* copies[STUB_MAX_DEVICES];
-} stub_global;
-
-struct stub_library {
-  struct stub_library* next;
-  unsigned char* image; /* our copy, or NULL where the bytes are no cubin */
-  size_t size;
-  int capability; /* 90 for sm_90 */
-  int is_loaded;
-  struct stub_kernel* kernels;
-  stub_global* globals;
+struct Slot {
+  uint32_t offset = 0, size = 0;
 };
 
-/* What one thread of the driver knows; `generation` tells a state from before the last stub_reset(). */
-typedef struct stub_thread {
-  unsigned generation;
-  int ordinal;
-  int depth;
-  int capture_mode;
-  CUcontext stack[16];
-} stub_thread;
+struct Library;
 
-/* Everything that stub_reset() restores. Guarded by the lock that a call holds from stub_begin to stub_end. */
-typedef struct stub_settings {
+struct Kernel {
+  Library* library;
+  std::string name;
+  std::vector<Slot> slots;
+  size_t param_bytes = 0;
+  int registers = 0, static_shared = 0, local_bytes = 0, max_threads = 1024;
+  std::array<uint32_t, 3> cluster{};  // __cluster_dims__, or zeros
+  std::array<Function, kMaxDevices> functions;
+};
+
+struct Variable {
+  size_t size;
+  std::vector<char> initial;
+  std::array<void*, kMaxDevices> copies{};
+};
+
+struct Library {
+  std::vector<char> image;  // our copy, or nothing where the bytes are no cubin
+  int capability = 0;       // 90 for sm_90
+  bool is_loaded = true;
+  std::list<Kernel> kernels;
+  std::map<std::string, Variable> variables;
+};
+
+// Read a cubin's kernels and variables.
+void read_image(const void* code, Library& library);
+
+// What one thread of the driver knows; `generation` tells a state from before the last stub_reset().
+struct Thread {
+  unsigned generation = 0;
+  int ordinal = 0;
+  int capture_mode = 0;
+  std::vector<Context*> stack;
+};
+
+struct Failure {
+  std::string name;
+  int result, skip, count;  // a count below zero is for ever
+};
+
+struct Place {
+  uint64_t address;
+  size_t size;
+  int device;
+};
+
+struct State {
+  std::mutex lock;
+  std::string log;
+  unsigned generation = 0;
+  int thread_count = 0;
+  pid_t initialized_by = 0, first_initialized_by = 0;  // a forked child has a driver that was never initialised
+  std::list<Library> libraries;
+  std::vector<Place> places;
+  // What stub_reset() restores.
   int device_count;
-  int driver_version;
-  int attributes[STUB_MAX_DEVICES][DEVICE_ATTRIBUTE_COUNT];
-  int is_capturing;
+  std::array<std::map<int, int>, kMaxDevices> attributes;
+  std::array<Context, kMaxDevices> primary;
+  std::deque<Context> contexts;  // made by tests
+  std::deque<int> streams;       // the device of each
+  std::vector<Failure> failures;
+  bool is_capturing;
   int capturing_thread;
-} stub_settings;
+};
+extern State& state;
 
-extern stub_settings stub_config;
-extern struct stub_context stub_primary[STUB_MAX_DEVICES];
+struct Refusal {
+  int code;
+};
+inline void check(bool holds, Code code = INVALID_VALUE) {
+  if (!holds) throw Refusal{code};
+}
 
-/* What must hold before a call does anything. */
+// The kernel behind a handle; `function` is set where the handle is a CUfunction.
+Kernel& find_kernel(const void* handle, Function** function);
+// The function behind a handle on a device, whose fields are written; for a CUkernel, on the device that is named.
+Function& find_function(const void* handle, int device, std::ostream& out);
+int stream_device(const void* stream);  // -1 for a stream that no test made
+
+Thread& this_thread();
+Context* current_context();
+int current_device();  // -1 without a context
+void mark_initialized();
+
+// What must hold before a call does anything.
 enum { NEEDS_NOTHING = 0, NEEDS_INIT = 1, NEEDS_CONTEXT = 3, IS_UNSAFE_IN_CAPTURE = 4 };
+void begin(const char* name, int needs);
 
-/* A call is: begin (take the lock; a forced or general failure), its own work, end (record; drop the lock). */
-CUresult stub_begin(const char* name, int needs);
-CUresult stub_end(CUresult result, const char* format, ...) __attribute__((format(printf, 2, 3)));
-/* One caller's string as a value of a record: %20 for a blank. Good until the next call of it, under the lock. */
-const char* stub_quote(const char* text);
-
-stub_thread* stub_this_thread(void);
-CUcontext stub_current(void);
-CUdevice stub_device_of_current(void); /* -1 without a context */
-void stub_mark_initialized(void);
-int stub_is_context(CUcontext context);
-int stub_stream_device(CUstream stream); /* -1 for a stream that no test made */
-
-/* Read a cubin. Returns a library with its kernels and variables; `image` is NULL where the bytes are no cubin. */
-CUlibrary stub_read_image(const void* code);
-int stub_is_library(CUlibrary library);
-/* The kernel behind a handle, or NULL; `function` is set where the handle is a CUfunction. */
-CUkernel stub_find_kernel(const void* handle, stub_function** function);
-/* The function behind a handle on a device; for a kernel (a CUkernel), on the device that the caller names. */
-CUresult stub_get_function(const void* handle, CUdevice device, stub_function** function);
-
-typedef struct stub_symbol {
-  const char* name; /* as cuGetProcAddress is asked for it */
-  int since;        /* CUDA version, 12040 for 12.4 */
-  void* address;
-} stub_symbol;
-
-extern const stub_symbol stub_symbols[]; /* ends with a NULL name */
-
-#endif /* STUB_H_ */
+// Do the work of a driver call under the lock, and record the call with the fields that the work writes.
+template <class Work>
+int call(const char* name, int needs, Work work) {
+  std::lock_guard<std::mutex> guard(state.lock);
+  std::ostringstream fields;
+  int result = 0;
+  try {
+    begin(name, needs);
+    work(fields);
+  } catch (const Refusal& refusal) {
+    result = refusal.code;
+  }
+  std::ostringstream line;
+  line << name << " result=" << result << " thread=" << this_thread().ordinal << fields.str() << "\n";
+  state.log += line.str();
+  return result;
+}
