@@ -41,8 +41,7 @@ def test_a_descriptor_with_its_layout(stub_driver):
     assert [(a.name, a.type) for a in facts.arguments] == [("tile", "tensordesc<fp16[64, 64]>"), ("y_ptr", "*fp16")]
     assert [(d.block_shape, d.swizzle, d.elem_size) for d in facts.descriptors] == [((64, 64), 3, 2)]
     mod = jitload.load_triton("gluon", kernel, grid=1)
-    tile = aligned_array(dtype="float16")
-    tile.shape, tile.strides = (256, 64), (64, 1)
+    tile = aligned_array(dtype="float16", shape=(256, 64))
     stub_driver.clear()
     mod.copy_tile(tile, aligned_array(dtype="float16"))
     (launch,) = stub_driver.launches()

@@ -165,9 +165,7 @@ def test_all_configurations_with_their_hooks(stub_driver):
 
 
 def matrix(rows: int, columns: int) -> CudaArray:
-    array = aligned_array(dtype="float16")
-    array.shape, array.strides = (rows, columns), (columns, 1)
-    return array
+    return aligned_array(dtype="float16", shape=(rows, columns))
 
 
 COUNT = [0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from jitload.element_types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import tvm_ffi
 
 CPU = 1
@@ -31,9 +33,6 @@ DTYPES: dict[str, DataType] = {
     "float8_e4m3b11fnuz": (9, 8, 1),
 }
 
-_NUMPY_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_CAPSULE_NAME = b"dltensor"
-
 
 class DLTensor(ctypes.Structure):
     """DLPack's tensor."""
@@ -52,8 +51,10 @@ class DLTensor(ctypes.Structure):
     )
 
 
-class _ManagedTensor(ctypes.Structure):
-    _fields_ = (("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+class _Memory(np.ndarray):
+    """An array whose `tensor` lives as long as what was exported of it."""
+
+    tensor: DLTensor
 
 
 class CudaArray:
@@ -69,6 +70,9 @@ class CudaArray:
         byte_offset: What part of the address to give as DLPack's offset.
         shape: What to claim; it may say more than the array has.
         address: Where to claim the first element is; default: where it is.
+
+    Attributes:
+        tensor: What it claims.
 
     Example:
         >>> x = CudaArray(np.zeros(8, np.uint16), dtype="bfloat16", byte_offset=64)
@@ -89,26 +93,29 @@ class CudaArray:
         self.array = array
         self.device = device
         self.device_type = device_type
-        self.dtype = _find_dtype(array, dtype)
-        self.shape = tuple(array.shape if shape is None else shape)
-        self.strides = _find_strides(array, self.shape, strides, is_own=shape is None)
-        self.byte_offset = byte_offset
         self.address = int(array.ctypes.data) if address is None else address
+        self.shape = tuple(array.shape if shape is None else shape)
+        own_strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
+        contiguous = tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+        self.strides = strides or (own_strides if shape is None else contiguous)
+        dtype = dtype or str(array.dtype)
+        self.memory = array.view(_Memory)
+        self.memory.tensor = self.tensor = DLTensor(
+            self.address - byte_offset,
+            device_type,
+            device,
+            len(self.shape),
+            *(DTYPES[dtype] if isinstance(dtype, str) else dtype),
+            (ctypes.c_int64 * (len(self.shape) + 1))(*self.shape),
+            None if self.strides == "null" else (ctypes.c_int64 * (len(self.shape) + 1))(*self.strides),
+            byte_offset,
+        )
 
-    def __dlpack__(
-        self,
-        *,
-        stream: object = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> object:
-        """Return a capsule of the first kind, "dltensor", which every consumer must take."""
-        if copy:
-            raise BufferError("the memory is not where the array claims it is, so it cannot be copied")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the array is on {self.__dlpack_device__()} and stays there, not on {dl_device}")
-        return _make_capsule(self)
+    def __dlpack__(self, **_: Any) -> object:
+        """Return NumPy's capsule, with another tensor in it."""
+        capsule = self.memory.__dlpack__()
+        ctypes.memmove(_tensor_in(capsule, b"dltensor"), ctypes.addressof(self.tensor), ctypes.sizeof(DLTensor))
+        return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the device type and number that the array claims."""
@@ -122,96 +129,7 @@ def tensor_of(array: object) -> tvm_ffi.Tensor:
     return tvm_ffi.from_dlpack(array)
 
 
-def exported_count() -> int:
-    """Return how many capsules or tensors made of them are alive: 0 when nothing leaks."""
-    return len(_exports)
-
-
-def _find_dtype(array: np.ndarray[Any, Any], dtype: DataType | str | None) -> DataType:
-    if isinstance(dtype, str):
-        return DTYPES[dtype]
-    if dtype is not None:
-        return dtype
-    return _NUMPY_CODES[array.dtype.kind], 8 * array.dtype.itemsize, 1
-
-
-def _find_strides(
-    array: np.ndarray[Any, Any],
-    shape: tuple[int, ...],
-    strides: Sequence[int] | Literal["null"] | None,
-    *,
-    is_own: bool,
-) -> tuple[int, ...] | None:
-    if strides == "null":
-        return None
-    if strides is not None:
-        return tuple(strides)
-    if is_own:
-        return tuple(stride // array.dtype.itemsize for stride in array.strides)
-    contiguous: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        contiguous.insert(0, step)
-        step *= extent
-    return tuple(contiguous)
-
-
-# What a consumer holds, by the address of its managed tensor: the structure with its arrays, and NumPy's memory.
-_exports: dict[int, tuple[object, ...]] = {}
-
-
-def _extents(values: tuple[int, ...] | None) -> Any:
-    return None if values is None else (ctypes.c_int64 * max(len(values), 1))(*values)
-
-
-def open_tensor(source: CudaArray) -> DLTensor:
-    """Return the bare DLPack tensor of an array; the array must outlive it."""
-    code, bits, lanes = source.dtype
-    return DLTensor(
-        data=source.address - source.byte_offset,
-        device_type=source.device_type,
-        device_id=source.device,
-        ndim=len(source.shape),
-        code=code,
-        bits=bits,
-        lanes=lanes,
-        shape=_extents(source.shape),
-        strides=_extents(source.strides),
-        byte_offset=source.byte_offset,
-    )
-
-
-def _make_capsule(source: CudaArray) -> object:
-    managed = _ManagedTensor(tensor=open_tensor(source), deleter=ctypes.cast(_delete_export, ctypes.c_void_p))
-    address = ctypes.addressof(managed)
-    capsule = _new_capsule(address, _CAPSULE_NAME, ctypes.cast(_drop_capsule, ctypes.c_void_p))
-    _exports[address] = (managed, source.array)
-    return capsule
-
-
-def _delete(address: int) -> None:
-    _exports.pop(address, None)
-
-
-def _drop(capsule: int) -> None:
-    """Free what no consumer has taken; the capsule is being destroyed, so it must not become a Python object."""
-    if _is_valid_capsule(capsule, _CAPSULE_NAME):
-        _delete(_capsule_pointer(capsule, _CAPSULE_NAME))
-
-
 # A handle of our own, since argument types set on ctypes.pythonapi are everybody's.
-_python = ctypes.PyDLL(None)
-_new_capsule = _python.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_is_valid_capsule = _python.PyCapsule_IsValid
-_is_valid_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_capsule_pointer = _python.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-
-_delete_export = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
-_drop_capsule = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
-# A tensor may outlive this module at the end of the process, and still uses these.
-for _kept in (_delete_export, _drop_capsule, _CAPSULE_NAME):
-    _python.Py_IncRef(ctypes.py_object(_kept))
+_tensor_in = ctypes.PyDLL(None).PyCapsule_GetPointer
+_tensor_in.restype = ctypes.c_void_p
+_tensor_in.argtypes = [ctypes.py_object, ctypes.c_char_p]

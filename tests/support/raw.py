@@ -7,7 +7,7 @@ and leave its strides NULL.
 import ctypes
 from typing import Any
 
-from .arrays import CudaArray, open_tensor
+from .arrays import CudaArray
 
 INT, BOOL, DLTENSOR_POINTER = 1, 2, 7
 
@@ -45,11 +45,10 @@ class RawCallError(Exception):
 def call_raw(function: Any, *arguments: CudaArray | RawValue | int) -> None:
     """Call a `tvm_ffi.Function` whose result does not matter, giving arrays as `DLTensor*`."""
     ffi = ctypes.CDLL(None)  # tvm_ffi has loaded its library for everybody
-    tensors = [open_tensor(argument) if isinstance(argument, CudaArray) else None for argument in arguments]
     table = (RawValue * len(arguments))()
-    for number, (argument, tensor) in enumerate(zip(arguments, tensors, strict=True)):
-        if tensor is not None:
-            table[number] = RawValue(kind=DLTENSOR_POINTER, v_ptr=ctypes.addressof(tensor))
+    for number, argument in enumerate(arguments):
+        if isinstance(argument, CudaArray):
+            table[number] = RawValue(kind=DLTENSOR_POINTER, v_ptr=ctypes.addressof(argument.tensor))
         elif isinstance(argument, RawValue):
             table[number] = argument
         else:

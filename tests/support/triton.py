@@ -59,11 +59,13 @@ def null(name: str) -> Assumption:
     return Assumption(parameter=name, kind="null", value=0)
 
 
-def aligned_array(offset: int = 0, dtype: str = "float32", device: int = 0) -> CudaArray:
+def aligned_array(
+    offset: int = 0, dtype: str = "float32", device: int = 0, shape: tuple[int, ...] = (64,)
+) -> CudaArray:
     """Return an array at a multiple of 256 bytes, plus an offset."""
     memory = np.zeros(4096, np.uint8)
     start = -memory.ctypes.data % 256 + offset
-    return CudaArray(memory[start:], device, dtype=dtype, shape=(64,))
+    return CudaArray(memory[start:], device, dtype=dtype, shape=shape)
 
 
 def specialize(name: str, arguments: Sequence[Parameter], **facts: Any) -> Specialization:
