@@ -46,19 +46,11 @@ def compile_kernels(arch: str = "native") -> bytes:
     return jitload.compile_cubin((SOURCES / "hopper.cu").read_text(encoding="utf-8"), arch=arch).data
 
 
-SHAPES = {"x16": (16, 1, 1), "xy": (4, 4, 1), "yz": (1, 2, 8), "z": (1, 1, 8), "odd": (3, 1, 2)}
 FUNCTIONS = {
-    **{
-        f"ask_{name}": Launch(kernel="ask_neighbour", grid=tuple(2 * axis for axis in shape), block=32, cluster=shape)
-        for name, shape in SHAPES.items()
-    },
-    "ask": Launch(kernel="ask_neighbour", block=32, cluster="axis + 32", grid=96),
     "declared": Launch(kernel="declared_cluster", grid=32, block=32),
     "begin_early": Launch(grid=1, block=32),
     "follow": Launch(grid=1, block=32, pdl=True),
     "follow_in_turn": Launch(kernel="follow", grid=1, block=32),
-    "meet": Launch(block=128, cooperative=True),
-    "reverse": Launch(grid=1, block=1024, shared_bytes="4 * n"),
     "urgent": Launch(
         kernel="ask_neighbour", grid=(32, 2), block=32, cluster=(4, 2), priority=-2, cluster_policy="spread"
     ),

@@ -82,39 +82,18 @@ ELEMENTS = {
     "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool",
     "float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2",
 }  # fmt: skip
-VECTORS = {
-    "float2": ("float32", 2), "float4": ("float32", 4), "int4": ("int32", 4), "uchar4": ("uint8", 4),
-    "short2": ("int16", 2), "double2": ("float64", 2), "longlong2": ("int64", 2), "__half2": ("float16", 2),
-    "__nv_bfloat162": ("bfloat16", 2), "float3": ("float32", 3),
-}  # fmt: skip
-HEADERS = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n"
-ELEMENTWISE = (
-    HEADERS
-    + r"""
+COPY = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
 template <class T> __global__ void copy(const T* __restrict__ x, T* y, long long n) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i];
 }
-template <class V, int LANES> __global__ void reverse(const V* x, V* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[n - 1 - i] = x[i];
-}
 """
-)
-ELEMENTWISE_FUNCTIONS = {
-    **{f"copy_{dtype}": Launch(kernel=f"copy<{type_}>", **ROWS) for dtype, type_ in ELEMENTS.items()},
-    **{
-        f"reverse_{type_}": Launch(
-            kernel=f"reverse<{type_}, {lanes}>",
-            grid=f"ceil_div(x.numel() // {lanes}, 64)",
-            block=64,
-            args={"n": f"x.numel() // {lanes}"},
-        )
-        for type_, (_, lanes) in VECTORS.items()
-    },
-}
+COPY_FUNCTIONS = {f"copy_{dtype}": Launch(kernel=f"copy<{type_}>", **ROWS) for dtype, type_ in ELEMENTS.items()}
 
-BLOCK_SIZES = (1, 7, 64, 4000, 4096, 32752)
+BLOCK_SIZES = (1, 7, 4096, 32752)
 STRUCTS = r"""
 struct Pair { float a; int b; };
 struct Empty {};
@@ -123,12 +102,6 @@ template <int N> struct Block { unsigned char data[N]; };
 namespace device {
 // Sum bytes, each with a weight of its own, so that none can be lost or moved.
 template <int N> __global__ void sum_block(const __grid_constant__ Block<N> block, long long* out) {
-    long long sum = 0;
-    #pragma unroll 1  // the compiler would take seconds
-    for (int i = 0; i < N; ++i) sum += block.data[i] * (i % 251 + 1);
-    *out = sum;
-}
-template <int N> __global__ void sum_copy(Block<N> block, long long* out) {
     long long sum = 0;
     #pragma unroll 1  // the compiler would take seconds
     for (int i = 0; i < N; ++i) sum += block.data[i] * (i % 251 + 1);
@@ -149,7 +122,6 @@ extern "C" __global__ void sum_pairs(const Pair* pairs, float* out, int n) {
 """
 STRUCT_FUNCTIONS = {
     **{f"sum_block_{size}": Launch(kernel=f"device::sum_block<{size}>", **ONE) for size in BLOCK_SIZES},
-    **{f"sum_copy_{size}": Launch(kernel=f"device::sum_copy<{size}>", **ONE) for size in BLOCK_SIZES[:-1]},
     "mixed": Launch(**ONE),
     "sum_pairs": Launch(**ONE),
 }
@@ -234,7 +206,7 @@ extern "C" __global__ void which(int* out) {
 
 PROGRAMS = {
     "vector": Program(source=VECTOR, functions=VECTOR_FUNCTIONS),
-    "elementwise": Program(source=ELEMENTWISE, functions=ELEMENTWISE_FUNCTIONS),
+    "elements": Program(source=COPY, functions=COPY_FUNCTIONS),
     "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
     "streams": Program(source=STREAMS, functions={"look": Launch(**ONE)}),
     "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE, nullable="x")}),
