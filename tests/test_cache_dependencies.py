@@ -11,7 +11,7 @@ from builds import EXPORT
 
 import jitload
 from jitload.cache import dependencies
-from jitload.cache.dependencies import Dependency, StartTime, record_dependencies, refresh
+from jitload.cache.dependencies import Dependency, StartTime, record_dependencies
 
 
 @pytest.fixture
@@ -149,10 +149,8 @@ def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypa
     monkeypatch.setattr(dependencies, "_TICK_NS", -(10**9))
     assert [young.is_unchanged() for _ in range(3)] == [True] * 3
     assert len(reads) == 4
-    assert refresh(young).is_settled
-    assert refresh(young).is_unchanged()
     path.write_text("two")
-    assert not refresh(young).is_unchanged()
+    assert not young.is_unchanged()
 
 
 @pytest.mark.parametrize("jump_s", [-7200, 0, 7200])

@@ -81,18 +81,6 @@ def _digest_of(path: str, status: os.stat_result) -> str:
     return digest
 
 
-def refresh(dependency: Dependency) -> Dependency:
-    """Return the record of an unchanged file, with newer results of `stat` if they are known.
-
-    With the newer results, the next check needs only `stat`.
-    """
-    remembered = _digests.get(dependency.path)
-    if remembered is None or remembered[1] != dependency.digest:
-        return dependency
-    size, mtime_ns, ctime_ns, inode = remembered[0]
-    return dependency._replace(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, is_settled=True)
-
-
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
     """Return whether a file last changed more than 2 s before `now_ns`.
 

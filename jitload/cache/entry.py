@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.cache.dependencies import Dependency, from_manifest, refresh
+from jitload.cache.dependencies import Dependency, from_manifest
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
@@ -79,9 +79,9 @@ def open_cache(settings: Settings) -> Path:
     return cache_dir
 
 
-def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
-    """Return the directory of the entries for a key. If `digest` is not empty, use it in place of the key's digest."""
-    return cache_dir / f"{key.name}-{digest or key.digest}"
+def key_dir_of(cache_dir: Path, key: CacheKey) -> Path:
+    """Return the directory of the entries for a key."""
+    return cache_dir / f"{key.name}-{key.digest}"
 
 
 def find_in_dir(
@@ -91,29 +91,17 @@ def find_in_dir(
 
     If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
     """
-    find = functools.partial(
-        find_entry, cache_dir, key, settings, is_read_only=is_read_only, needs_library=needs_library
-    )
-    if entry := find():
+    options: dict[str, bool] = {"is_read_only": is_read_only, "needs_library": needs_library}
+    if (entry := find_entry(cache_dir, key, settings, **options)) or not key.unknown_parts:
         return entry
-    if not key.unknown_parts:
-        return None
-    from jitload.cache.matching import matching_digests
+    from jitload.cache.matching import matching_keys
 
-    for digest in matching_digests(cache_dir, key, settings):
-        if entry := find(digest=digest):
-            return entry
-    return None
+    entries = (find_entry(cache_dir, other, settings, **options) for other in matching_keys(cache_dir, key, settings))
+    return next(filter(None, entries), None)
 
 
-def find_entry(  # noqa: PLR0913  which entries count
-    cache_dir: Path,
-    key: CacheKey,
-    settings: Settings,
-    *,
-    is_read_only: bool = False,
-    digest: str = "",
-    needs_library: bool = False,
+def find_entry(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool = False
 ) -> Entry | None:
     """Return an entry for a key, or None.
 
@@ -121,18 +109,16 @@ def find_entry(  # noqa: PLR0913  which entries count
     `rebuild`, only entries that this process has built are found.
 
     Damaged entries are renamed, but not in the mode `load-only`. If `is_read_only` is true, nothing is renamed and no
-    use is recorded. This function writes nothing else, takes no lock and starts no process.
-
-    If `digest` is not empty, it replaces the key's digest. If `needs_library` is true, records are skipped.
+    use is recorded. This function writes nothing else, takes no lock and starts no process. If `needs_library` is true,
+    records are skipped.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
     """
-    digest = digest or key.digest
     may_rename = not is_read_only and settings.mode != "load-only"
-    if settings.mode == "rebuild" and (str(cache_dir), digest) not in _rebuilt:
+    if settings.mode == "rebuild" and (str(cache_dir), key.digest) not in _rebuilt:
         return None
-    key_dir = key_dir_of(cache_dir, key, digest)
+    key_dir = key_dir_of(cache_dir, key)
     try:
         leaf_names = newest_first(os.listdir(key_dir))
         check_entry_dir(key_dir, cache_dir, settings)
@@ -143,7 +129,7 @@ def find_entry(  # noqa: PLR0913  which entries count
     for leaf_name in leaf_names:
         try:
             check_entry_dir(key_dir / leaf_name, cache_dir, settings)
-            entry = _read_entry(key_dir / leaf_name, key, settings, digest)
+            entry = _read_entry(key_dir / leaf_name, key, settings)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
             handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
@@ -194,14 +180,14 @@ def handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
 # ---- reading an entry ------------------------------------------------------------------------------------------
 
 
-def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) -> Entry | None:
+def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
     """Return the entry in a directory. Return None if the entry does not fit. Raise an error if the entry is damaged.
 
     An entry fits if the files that its build read are unchanged. If its code contains paths of anchors (the user's
     include directories and object files), the anchors must be those of the key.
     """
     manifest = read_manifest(leaf_dir, settings)
-    if manifest["schema"] != SCHEMA or manifest["key"] != digest:
+    if manifest["schema"] != SCHEMA or manifest["key"] != key.digest:
         raise ValueError("its manifest belongs to another entry")
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
         return None
@@ -213,7 +199,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
     return Entry(
         dir=leaf_dir,
         product=leaf_dir / name,
-        dependencies=tuple(map(refresh, dependencies)),
+        dependencies=dependencies,
         images=tuple(leaf_dir / image for image in images),
     )
 

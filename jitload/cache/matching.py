@@ -27,8 +27,8 @@ _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)
 _log = logging.getLogger(__name__)
 
 
-def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of the keys in a cache whose entries may be used for `key`.
+def matching_keys(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[CacheKey]:
+    """Yield the keys in a cache whose entries may be used for `key`.
 
     These keys ask for the same as `key`. They differ from `key` only in the parts `key.unknown_parts`, and only by
     values that are acceptable on this machine. Keys for the newest architecture come first. For the same architecture,
@@ -45,7 +45,7 @@ def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iter
     for _, _, _, digest, parts in sorted(matches, key=lambda match: match[:4], reverse=True):
         tools = " | ".join(str(parts[label]) for label in key.unknown_parts if parts.get(label)).replace("\n", ", ")
         _log.info("%s-%s is used although other tools built it: %s", key.name, digest[:12], tools)
-        yield digest
+        yield key._replace(digest=digest)
 
 
 def dirs_of_keys(cache_dir: Path, name: str) -> list[Path]:

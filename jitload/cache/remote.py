@@ -61,22 +61,22 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
     ):
         if entry := find():
             return entry
-        for digest in _digests_to_fetch(local_dir, key, settings):
-            data = _ask(settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
-            is_new = data is not None and _unpack(local_dir, data, key._replace(digest=digest), settings)
+        for other in _keys_to_fetch(local_dir, key, settings):
+            data = _ask(settings, operator.methodcaller("get", f"{object_dir(key)}/{other.digest}.tar.gz"))
+            is_new = data is not None and _unpack(local_dir, data, other, settings)
             if is_new and (entry := find()):
                 return entry
     return None
 
 
-def _digests_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Sequence[str]:
-    """Return the digests of the keys whose archives may have an entry for a key."""
+def _keys_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Sequence[CacheKey]:
+    """Return the keys whose archives may have an entry for a key."""
     if not key.unknown_parts:
-        return (key.digest,)
+        return (key,)
     names = _ask(settings, operator.methodcaller("list", f"{object_dir(key)}/")) or ()
     matches = (_OBJECT_NAME.fullmatch(name.rpartition("/")[2]) for name in names)
-    digests = [match[1] for match in matches if match and not key_dir_of(local_dir, key, match[1]).exists()]
-    return digests[:_MAX_FETCHED]
+    keys = [key._replace(digest=match[1]) for match in matches if match]
+    return [other for other in keys if not key_dir_of(local_dir, other).exists()][:_MAX_FETCHED]
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:

@@ -207,39 +207,19 @@ class _Compilation:
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Run NVRTC. Repeat the run without the name expressions that NVRTC rejects.
+        """Run NVRTC with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type.
 
-        One repeat is enough, unless NVRTC reaches its limit of a hundred messages.
+        Repeat the run with what its errors show to be missing, and without the name expressions that NVRTC rejects.
         """
-        while True:
-            try:
-                return self._run(expressions)
-            except CompileError as error:
-                failure = error
-            rejected = probe.rejected_expressions(failure.log) - self._rejected
-            if rejected and not probe.is_only_name_errors(failure.log):
-                self._run(())  # raises an error with only the messages about the source
-            if not rejected or not probe.is_only_name_errors(failure.log):
-                raise failure
-            requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
-            if self._is_minimal and not rejected.isdisjoint(requested):
-                self._is_minimal = False  # a `Launch` may use a removed type, as in `k<cudaExtent>`
-                continue
-            if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
-                raise no_such_kernel(kernel, self._source.reading.candidates, failure) from failure
-            self._rejected |= rejected
-            expressions = tuple(expression for expression in expressions if expression not in self._rejected)
-
-    def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
         if self._may_crash(expressions):
-            self._run(())
+            self.run(())
         self.expressions = expressions
         while True:
             try:
                 return self._run_nvrtc()
             except CompileError as error:
-                self._prepare_retry(error)
+                failure = error
+            self._prepare_retry(failure)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
         """Return whether NVRTC may crash on name expressions. Return True at most once.
@@ -276,13 +256,28 @@ class _Compilation:
             return run_nvrtc(self._toolchain.nvrtc_path, job)
 
     def _prepare_retry(self, error: CompileError) -> None:
-        """Add declarations for the next run, or drop `--minimal`. Raise `error` again if neither can help."""
-        try:
+        """Add declarations for the next run, drop `--minimal`, or leave rejected name expressions out.
+
+        If nothing of this can help, raise the error of the source, or an error about a kernel that a `Launch` names.
+        """
+        with suppress(CompileError):
             self._added += declarations_for(error, self.declarations)
-        except CompileError:
-            if not self._is_minimal or probe.is_only_name_errors(error.log):
-                raise
+            return
+        rejected = probe.rejected_expressions(error.log) - self._rejected
+        is_about_names = probe.is_only_name_errors(error.log)
+        requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
+        # A removed type may be the cause, in the source or in a `Launch`, as in `k<cudaExtent>`.
+        if self._is_minimal and not (is_about_names and rejected.isdisjoint(requested)):
             self._is_minimal = False
+            return
+        if rejected and not is_about_names:
+            self.run(())  # raises an error with only the messages about the source
+        if not rejected or not is_about_names:
+            raise error
+        if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
+            raise no_such_kernel(kernel, self._source.reading.candidates, error) from error
+        self._rejected |= rejected
+        self.expressions = tuple(expression for expression in self.expressions if expression not in self._rejected)
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
         """Return a dictionary from the kernels' C++ expressions to (kernel's symbol, probe's symbol) pairs.

@@ -68,15 +68,9 @@ def read_kernels(
     by_name: dict[str, list[tuple[int, Candidate]]] = {}
     for number, candidate in enumerate(candidates):
         by_name.setdefault(unqualified(candidate.name), []).append((number, candidate))
-    matches = [
-        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), by_name)
-        for image_kernel in image.kernels
-    ]
-    matches.sort(key=lambda match: match.source_order)
+    pairs = [_read_kernel(k, *expressions.get(k.symbol, ("", "")), by_name) for k in image.kernels]
     texts = describe_layouts(layouts)
-    # Unknown types are an error only if the kernel is exported: see `check_is_typed`.
-    kernels = (_apply_prototype(m.image_kernel, m.prototype or _untyped_prototype(m)) for m in matches)
-    return tuple(_with_layouts(kernel, texts) for kernel in kernels)
+    return tuple(_with_layouts(kernel, texts) for _, kernel in sorted(pairs, key=lambda pair: pair[0]))
 
 
 def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
@@ -88,27 +82,14 @@ def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
     return kernel._replace(parameters=tuple(parameters))
 
 
-class _Match(NamedTuple):
-    """A kernel of an image, and what its symbol, its probe and the source say about it.
-
-    Attributes:
-        source_order: The kernel's position in the source. Kernels that are not in it come last.
-        prototype: The types and names of the kernel's parameters, or None if the types are unknown.
-    """
-
-    image_kernel: ImageKernel
-    name: str
-    source_order: int = sys.maxsize
-    prototype: _Prototype | None = None
-
-
-def _match_kernel(
+def _read_kernel(
     image_kernel: ImageKernel, expression: str, probe: str, by_name: Mapping[str, Sequence[tuple[int, Candidate]]]
-) -> _Match:
+) -> tuple[int, Kernel]:
+    """Return a kernel's position in the source, and the kernel. Kernels that are not in the source come last."""
     name, symbol_types = read_symbol(image_kernel.symbol, expression)
     types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
     if types is None or promoted is None:
-        return _Match(image_kernel, name)
+        return sys.maxsize, _apply_prototype(image_kernel, _untyped_prototype(image_kernel, name))
     source_order = sys.maxsize
     parameter_names: tuple[str, ...] = ()
     for name_in_source in (name, expression):
@@ -118,7 +99,7 @@ def _match_kernel(
             parameter_names = _expand_pack(candidate, len(types))
             break
     facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
-    return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
+    return source_order, _apply_prototype(image_kernel, _Prototype(name, facts, parameter_names))
 
 
 def with_signatures(
@@ -160,14 +141,14 @@ def with_signatures(
     return tuple(result.values())
 
 
-def _untyped_prototype(match: _Match) -> _Prototype:
-    """Return a prototype in which only the sizes of the parameters are known.
+def _untyped_prototype(image_kernel: ImageKernel, name: str) -> _Prototype:
+    """Return a prototype in which only the sizes of the parameters are known. `check_is_typed` refuses to export it.
 
     For example, `b64` is a parameter of 8 bytes. A size other than 1, 2, 4 or 8 is written as an array: `b8[24]`.
     """
-    slots = match.image_kernel.slots
-    texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
-    return _Prototype(match.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
+    sizes = (slot.size for slot in image_kernel.slots)
+    texts = (f"b{8 * size}" if size in (1, 2, 4, 8) else f"b8[{size}]" for size in sizes)
+    return _Prototype(name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
 
 
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:

@@ -60,20 +60,6 @@ _MAX_DEPTH = 8  # levels of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
 
-class _Root(NamedTuple):
-    """A parameter that may be a structure.
-
-    Attributes:
-        function: The function that has the parameter, as a C++ expression.
-        position: The parameter's index.
-        names: The possible names of the structure.
-    """
-
-    function: str
-    position: int
-    names: tuple[str, ...]
-
-
 class LayoutQueries(NamedTuple):
     """Name expressions whose symbols contain the members of structures and the types of device variables.
 
@@ -96,14 +82,14 @@ def layout_queries(
         is_nvrtc: True if the expressions are for NVRTC, False if they are for g++.
     """
     offset = _nvrtc_offset if is_nvrtc else _host_offset
-    roots = tuple(_roots(_typed_kernels(reading, kernels, exports)))
-    names = frozenset(name for root in roots for name in root.names)
+    parameters = tuple(_structure_parameters(_typed_kernels(reading, kernels, exports)))
+    names = frozenset(name for _, possible_names in parameters for name in possible_names)
     declarations = reading.declarations(names) if names or reading.has_variables else None
     if declarations is None:
         return LayoutQueries()
     layouts = [
         expression
-        for type_, structure in _structures(declarations, roots)
+        for type_, structure in _structures(declarations, parameters)
         for expression in _expressions(type_, structure, offset)
     ]
     variables = [
@@ -128,45 +114,42 @@ def _typed_kernels(
         yield from ((kernel_expression(kernel), c) for c in candidates if c.name == target)
 
 
-def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures by value, including those whose type is a template parameter."""
+def _structure_parameters(functions: Iterable[tuple[str, Candidate]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the type of each parameter that may be a structure by value, and the possible names of the structure.
+
+    The type is a C++ expression. It may be a template parameter.
+    """
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
             is_declared = find_undeclared_name(resolve_aliases(text.partition("&")[0])) is None
             if not is_declared and (name := type_name(text)):
-                yield _Root(expression, index, (name, *arguments))
+                type_ = f"__jitload_nth_parameter<{index}, decltype({expression})>::__jitload_type"
+                yield type_, (name, *arguments)
 
 
-def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
+def _structures(
+    declarations: Declarations, parameters: Iterable[tuple[str, tuple[str, ...]]]
+) -> Iterator[tuple[str, Structure]]:
     """Yield a (C++ type, structure) pair for each type of structure in the parameters, including nested structures."""
     types: set[str] = set()
-    for root, steps, structure in _chains(declarations, roots):
-        type_ = root
-        for step in steps:
-            type_ = f"__jitload_element<decltype({_member(type_, step)})>::__jitload_type"
-        type_ = type_ if structure.is_template else structure.name
-        if type_ not in types:
-            types.add(type_)
-            yield type_, structure
-
-
-def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
-    """Yield (type, path, structure) for each structure in a parameter, including nested ones.
-
-    The type is the parameter's, as a C++ expression. The path consists of the members that lead to the structure.
-    """
-    for root in roots:
-        parameter = f"__jitload_nth_parameter<{root.position}, decltype({root.function})>::__jitload_type"
-        own = declarations.structures_named(root.names[0])
-        others = (s for name in root.names[1:] for s in declarations.structures_named(name))
-        for structure in own or others:
-            yield from ((parameter, *chain) for chain in _inner_chains(declarations, (), structure))
+    for parameter, (name, *arguments) in parameters:
+        own = declarations.structures_named(name)
+        for outer in own or (s for argument in arguments for s in declarations.structures_named(argument)):
+            for steps, structure in _inner_chains(declarations, (), outer):
+                type_ = parameter
+                for step in steps:
+                    type_ = f"__jitload_element<decltype({_member(type_, step)})>::__jitload_type"
+                type_ = type_ if structure.is_template else structure.name
+                if type_ not in types:
+                    types.add(type_)
+                    yield type_, structure
 
 
 def _inner_chains(
     declarations: Declarations, steps: tuple[str, ...], structure: Structure
 ) -> Iterator[tuple[tuple[str, ...], Structure]]:
+    """Yield each structure in another one, and the members that lead to it."""
     yield steps, structure
     for field in structure.fields if len(steps) < _MAX_DEPTH else ():
         if field.type:
