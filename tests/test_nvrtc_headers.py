@@ -32,9 +32,9 @@ class Case:
 def shim_headers() -> dict[str, str]:
     """Return names and texts of the headers that NVRTC lacks, without corrections of CUDA's and stand-ins for them."""
     files = {path.relative_to(SHIM_DIR).as_posix(): path for path in SHIM_DIR.rglob("*") if path.is_file()}
-    texts = {name: path.read_text() for name, path in files.items() if not name.startswith(("_jitload/", "cub/"))}
+    texts = {name: path.read_text() for name, path in files.items()}
     texts |= {name: text for name, text in headers_in_memory(()) if "<./" not in text and name not in BUILT_IN.split()}
-    return dict(sorted(texts.items()))
+    return {name: texts[name] for name in sorted(texts) if not name.startswith(("_jitload/", "cub/"))}
 
 
 def includes(*headers: str) -> str:
@@ -188,6 +188,18 @@ def test_last_cases_are_those_of_the_hosts_library(kit_dirs):
     command = ["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
     done = subprocess.run(command, input=LAST_CASES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("directory", ["cuda/std/detail/libcxx/include/__cccl", "cuda/std/__cccl"])
+def test_structured_bindings_beside_cccl_before_3_2(tmp_path, directory):
+    """CCCL 2.3 to 3.1 declares templates of namespace std otherwise, and 2.3 has its version elsewhere."""
+    (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / directory / "version.h").write_text("#define CCCL_VERSION 2003002\n")
+    source = f"""{includes("utility", "tuple")}
+    namespace std {{ template <class... T> struct tuple_size; template <size_t i, class... T> struct tuple_element; }}
+    __global__ void k(int* x) {{ const auto [a, b] = std::make_tuple(1, 2); *x = a + b; }}"""
+    answer = compile_case(Case("tuples", source), tmp_path)
+    assert (answer.cubin != b"", answer.log) == (True, "")
 
 
 def test_cuda_h_gives_tensor_maps(kit_dirs):
