@@ -89,7 +89,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "remove this option from --cuda-flags."),
         (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
         (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
-        (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
+        (["prebuild", "vec.cu"], 1, "'vec.cu' names no requests"),
         (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy the library again, for this machine"),
         (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),

@@ -85,7 +85,7 @@ WRONG = [
     ({"name": "sent", "cuda_sources": lambda: 1, "arch": ARCH}, "the request cannot be sent to another process: "),
     (17, "a request must be a mapping of keywords of build_inline, got int"),
     ({**request("f"), "output": "f.so"}, "prebuild() only fills the cache: leave output= out, or call build_inline()"),
-    ({"nmae": "m", "cuda_sources": "s"}, "TypeError: the request with nmae='m', "),
+    ({"nmae": "m", "cuda_sources": "s"}, "TypeError: request \"{'nmae': 'm', "),
 ]  # fmt: skip
 
 

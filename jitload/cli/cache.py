@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from jitload.cli.output import (
     json_option,
     print_json,
     print_lines,
+    print_result,
     print_table,
 )
 from jitload.settings import parse_size, read_settings
@@ -56,7 +58,7 @@ def cache_group() -> None:
 def path_command(*, as_json: bool) -> None:
     """Print the directory of the cache."""
     path = str(find_cache_dir(read_settings()))
-    print_json({"dir": path}) if as_json else print_lines([path])
+    print_result({"dir": path}, path, as_json=as_json)
 
 
 @cache_group.command("list")
@@ -115,10 +117,8 @@ def pack_command(archive: Path, *, as_json: bool) -> None:
     from jitload.cache.archive import pack
 
     count = pack(find_cache_dir(read_settings()), archive.absolute())
-    if as_json:
-        print_json({"packed": count, "archive": str(archive)})
-    else:
-        print_lines([f"packed {format_entries(count)} into {archive}"])
+    value = {"packed": count, "archive": str(archive)}
+    print_result(value, f"packed {format_entries(count)} into {archive}", as_json=as_json)
 
 
 @cache_group.command("unpack")
@@ -140,10 +140,8 @@ def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
     from jitload.cache.archive import unpack
 
     result = unpack(open_cache(read_settings()), archive.absolute(), max_size=max_size)
-    if as_json:
-        print_json({"added": result.added, "present": result.present})
-    else:
-        print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
+    text = f"added {format_entries(result.added)}; {result.present} were there already"
+    print_result(asdict(result), text, as_json=as_json)
 
 
 def _row(entry: StoredEntry) -> dict[str, Any]:
@@ -165,10 +163,8 @@ def _row(entry: StoredEntry) -> dict[str, Any]:
 
 
 def _report(result: PruneResult, *, as_json: bool) -> None:
-    if as_json:
-        fields = {"freed": result.freed, "left": result.left, "in_use": result.in_use}
-        print_json({"removed": len(result.removed)} | fields)
-        return
+    value = asdict(result) | {"removed": len(result.removed)}
     in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
     freed, left = format_size(result.freed), format_size(result.left)
-    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"])
+    text = f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"
+    print_result(value, text, as_json=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import click
 
@@ -56,7 +55,6 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command `jitload` and return its exit code."""
-    _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if words[:1] == ["record"] and "--" in words else len(words)
     try:
@@ -76,15 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except click.Abort:  # Ctrl-C
         return 130
-
-
-def _prepare_streams() -> None:
-    """Replace closed output streams. Make open streams print `?` for characters that they cannot encode."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  stays open until the process ends
-        with suppress(AttributeError):  # raised by an object that is not one of Python's streams
-            getattr(sys, name).reconfigure(errors="replace")
 
 
 def _discard_output() -> None:

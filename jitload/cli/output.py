@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,13 +22,17 @@ def print_lines(lines: Iterable[str]) -> None:
     Names from other people's files could contain characters that control the terminal.
     """
     for line in lines:
-        sys.stdout.write("".join(character if character.isprintable() else "?" for character in line) + "\n")
-    sys.stdout.flush()
+        click.echo("".join(character if character.isprintable() else "?" for character in line))
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON on one line."""
     print_lines([json.dumps(value)])
+
+
+def print_result(value: object, text: str, *, as_json: bool) -> None:
+    """Print the result of a command: the value as JSON, or the text."""
+    print_lines([json.dumps(value) if as_json else text])
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -29,12 +29,9 @@ from jitload.utils.embed_cubin import replace_file, run_command
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
         prog="python -m jitload.cmake.generate_cubin",
         description="Compile a CUDA file to a cubin with NVRTC.",
-        epilog="Options for the compiler come last, after --.",
     )
     option = parser.add_argument
     option("--output", required=True, type=Path, metavar="PATH", help="the cubin or fatbin to write")
@@ -44,11 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
     option("--include-dir", action="append", default=[], type=Path, metavar="DIR", help="a directory of headers")
     option("--depfile", type=Path, metavar="PATH", help="write the files that the output depends on as a rule for make")
-    command = functools.partial(_generate_cubin, parser.parse_args(words[:end]), words[end + 1 :])
+    option("options", nargs="*", metavar="OPTION", help="an option of the compiler, after --")
+    command = functools.partial(_generate_cubin, parser.parse_args(arguments))
     return run_command(command, {"arch": "--arch ", "extra_include_paths": "--include-dir="})
 
 
-def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
+def _generate_cubin(args: argparse.Namespace) -> None:
     """Compile a CUDA file and write the cubin or fatbin.
 
     With `--depfile`, also write a make rule that lists the files read during the compilation.
@@ -62,7 +60,7 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
         options=read_options(
-            extra_cuda_cflags=options, extra_include_paths=[*args.include_dir, source.absolute().parent]
+            extra_cuda_cflags=args.options, extra_include_paths=[*args.include_dir, source.absolute().parent]
         ),
         arch=tuple(dict.fromkeys(map(machine_arch, archs))),
         exports=read_kernels(args.kernel),

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager, suppress
@@ -255,16 +256,14 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome:
 @contextmanager
 def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Done]:
     """Yield a function that adds the outcome of a task to `outcomes` and shows the progress."""
-    counts = {"built": 0, "reused": 0, "failed": 0}
     with progress_bar(is_shown=is_shown and total > 0) as show:
         if show:
             show("prebuild", 0, total)
 
         def done(task: Task, outcome: Outcome) -> None:
             outcomes[task.number] = outcome
-            counts[outcome.state] += 1
             if show:
-                text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-                show(f"prebuild: {text}", len(outcomes), total)
+                counts = Counter(outcome.state for outcome in outcomes.values())
+                show(f"prebuild: {', '.join(f'{n} {state}' for state, n in counts.items())}", len(outcomes), total)
 
         yield done

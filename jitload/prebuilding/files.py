@@ -33,13 +33,9 @@ def read_requests(target: str) -> list[Any]:
         file, name = Path(match[1]), match[2] or _DEFAULT_NAME
         _import_file(file.absolute(), target)
         return _read_object(f"{file.stem}:{name}", target)
-    if Path(target).is_file():
-        raise JitLoadError(
-            f"{target!r} is not a file of requests, such as kernels.py. To build it as a source: "
-            f"jitload compile {target}"
-        )
-    if not re.fullmatch(r"[\w.:-]+", target):
-        raise JitLoadError(f"{target!r} names no requests: pass kernels.py, a.module or a record.json")
+    if Path(target).is_file() or not re.fullmatch(r"[\w.:-]+", target):
+        hint = "pass kernels.py, a.module or a record.json; `jitload compile` builds sources"
+        raise JitLoadError(f"{target!r} names no requests: {hint}")
     if os.getcwd() not in sys.path and "" not in sys.path:  # `python -m` also imports from the current directory
         sys.path.insert(0, os.getcwd())
     return _read_object(target if ":" in target else f"{target}:{_DEFAULT_NAME}", target)

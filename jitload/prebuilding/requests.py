@@ -158,15 +158,9 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
-        request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
-        raise TypeError(f"{request}: {function.__name__}() {error}") from None
+        raise TypeError(f"request {str(fields.get('name', fields))[:80]!r}: {function.__name__}() {error}") from None
     bound.apply_defaults()
     return bound.arguments
-
-
-def _show_keys(fields: Mapping[str, Any]) -> str:
-    """Return the first two items of a request as text. Messages show this text if the request has no name."""
-    return ", ".join(f"{key}={str(value)[:40]!r}" for key, value in [*fields.items()][:2]) or "no keys"
 
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
@@ -183,7 +177,7 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args, tuned, nearest = options.pop("args", None) or (), options.pop("tuned", None), options.pop("nearest", None)
     if name is None:
-        raise JitLoadError(f"the request with {_show_keys(fields)} has no name: add the key 'name'")
+        raise JitLoadError(f"the request for {kernel!r} has no name: add the key 'name'")
     request = make_triton_request(
         name,
         import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,

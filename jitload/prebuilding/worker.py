@@ -15,7 +15,6 @@ from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
 
 _PREFIX = "JITLOAD_"
-_LONGEST_NAME = 80  # characters of a name or an architecture in the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +88,7 @@ def _name_and_arch(request: Any) -> tuple[str, str]:
     fields = request if isinstance(request, Mapping) else {}
     arch = fields.get("arch", "native")
     archs = arch if isinstance(arch, list | tuple) else (arch,)
-    return _shortened(fields.get("name", "?")), _shortened(", ".join(map(str, archs)))
-
-
-def _shortened(value: object) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    return str(fields.get("name", "?"))[:80], ", ".join(map(str, archs))[:80]
 
 
 def build_task(task: Task) -> Outcome:
