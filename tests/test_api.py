@@ -27,9 +27,6 @@ def value_of(path: str | Path) -> str:
     return next(iter(jitload.load_module(path)))
 
 
-# ---- functions= ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("functions", "names"),
     [
@@ -202,9 +199,6 @@ def test_include_paths_may_have_any_letters(tmp_path):
     assert os.listdir(tmp_path) == [home.name]
 
 
-# ---- where the library goes ------------------------------------------------------------------------------------
-
-
 def test_a_build_directory_has_the_newest_library_under_the_name(tmp_path):
     for name in ("first", "second", "first"):
         path = build(kernel(name), "lib", build_directory=tmp_path / "deep" / "er")
@@ -228,9 +222,6 @@ def test_a_place_that_cannot_be_written_is_named(option, tmp_path):
         build(ADD, **{option: tmp_path / "file" / "x"})
 
 
-# ---- the same call again, and a changed one --------------------------------------------------------------------
-
-
 def test_an_identical_call_returns_the_same_module():
     module = load(ADD)
     assert load(ADD) is module
@@ -238,9 +229,6 @@ def test_an_identical_call_returns_the_same_module():
     assert load(ADD, extra_cuda_cflags=["-O3", ""]) is module  # what NVRTC does not see makes no difference
     assert load(ADD, "other") is not module
     assert load(ADD + " ") is not module
-
-
-# ---- architectures and environment -----------------------------------------------------------------------------
 
 
 def test_the_environment_is_read_at_each_call(monkeypatch, tmp_path):

@@ -17,8 +17,6 @@ from jitload.settings import read_settings
 
 LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
 
-# ---- paths -----------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("argument", ["output", "build_directory"])
 @pytest.mark.parametrize(
@@ -50,9 +48,6 @@ def test_an_option_that_ninja_cannot_read():
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions="f", extra_cflags=["-DTEXT=a\nb"])
 
 
-# ---- functions of C++ ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("nothing", [[], (), {}, None])
 def test_no_functions_export_nothing_by_themselves(nothing):
     """As upstream has it; what is exported by hand is there."""
@@ -64,8 +59,6 @@ def test_a_word_of_the_language_is_no_functions_name():
     with pytest.raises(CompileError, match=r"functions\['class'\]:1"):
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions={"f": "", "class": ""})
 
-
-# ---- tools and options -----------------------------------------------------------------------------------------
 
 COMPILERS = {
     "g++ 'unclosed": 'JITLOAD_CXX or CXX is "g\\+\\+ \'unclosed", which is not a command: No closing quotation',
@@ -93,9 +86,6 @@ def test_options_for_another_output_are_refused(flag):
     for text in (ADD,) if flag == "-c" else (ADD, f"{ADD}{LAUNCH}"):
         with pytest.raises(JitLoadError, match=message):
             build(text, extra_cuda_cflags=[flag, "x"])
-
-
-# ---- modules ---------------------------------------------------------------------------------------------------
 
 
 def test_global_tensor_refuses_other_objects_and_shapes():
@@ -133,9 +123,6 @@ def test_nobody_can_change_a_module_that_others_hold():
             setattr(module, name, 3)
     assert repr(same.add).startswith("<jitload function add(")
     assert same.add is module.add
-
-
-# ---- sources that look wrong and are not -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("flags", [["-DN"], ["--pre-include=any.h"]])

@@ -80,12 +80,6 @@ def test_what_the_program_has_frozen_stays_frozen():
     assert gc.get_freeze_count()
 
 
-# ---- stages ------------------------------------------------------------------------------------------------------
-
-
-# ---- the files that a compiler read ------------------------------------------------------------------------------
-
-
 def test_a_depfile_is_read_with_its_escapes(tmp_path):
     directory = tmp_path / "a $b #c"
     directory.mkdir()

@@ -40,8 +40,6 @@ def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
     return library_key(request(text, name, **options), Tools(kit, compiler), own).digest
 
 
-# ---- the key ---------------------------------------------------------------------------------------------------
-
 DIFFERENT = [
     {"text": ADD + " "},
     {"text": [ADD, " "]},
@@ -85,8 +83,6 @@ def test_boundaries_are_in_the_key(parts, other_parts):
     assert CacheKey.of("m", parts).digest != CacheKey.of("m", other_parts).digest
 
 
-# ---- a hit -----------------------------------------------------------------------------------------------------
-
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
 HEAVY = (
     *("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc"),
@@ -124,9 +120,6 @@ def test_a_moved_cache_still_hits(cache, monkeypatch):
     assert list(load(ADD)) == ["add"]
 
 
-# ---- damage ----------------------------------------------------------------------------------------------------
-
-
 def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
@@ -143,9 +136,6 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]
-
-
-# ---- what a cache's owner finds --------------------------------------------------------------------------------
 
 
 def test_an_entry_shows_what_it_was_made_from(cache):
@@ -195,9 +185,6 @@ def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, 
     assert f"no home directory, so this process uses the temporary cache {tmp_path}/jitload-" in record.message
     assert not (Path.cwd() / "~").exists()
     shutil.rmtree(tmp_path)
-
-
-# ---- failures known from the caches of other projects ------------------------------------------------------------
 
 
 def test_the_key_does_not_depend_on_earlier_builds_or_the_hash_seed():

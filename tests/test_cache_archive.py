@@ -50,8 +50,6 @@ def test_what_cannot_be_packed_leaves_no_file(cache, tmp_path):
     assert os.listdir(tmp_path) == ["cache"]
 
 
-# ---- hostile ---------------------------------------------------------------------------------------------------
-
 KEY = "m-" + "0" * 64
 LEAF = f"{KEY}/0000-{'0' * 16}"
 
@@ -149,9 +147,6 @@ def test_a_file_that_an_entry_does_not_name_is_refused(cache, tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
     with pytest.raises(CacheError, match=r"'evil\.so', which is not in its manifest"):
         unpack(tmp_path / "another", tmp_path / "a.tar.gz", max_size=LIMIT)
-
-
-# ---- a directory for registries and signatures -----------------------------------------------------------------------
 
 
 @pytest.fixture

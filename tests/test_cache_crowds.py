@@ -94,8 +94,6 @@ def test_64_threads_that_want_one_new_key_build_it_once(cache, counted):
     assert runs(counted) == {"run_ninja": 1, "run_nvrtc": 1}
 
 
-# ---- kill -9 ---------------------------------------------------------------------------------------------------
-
 VICTIM = f"""
 import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
 import pathlib, os, cheap
@@ -132,8 +130,6 @@ def test_builders_killed_at_random_points_leave_whole_entries(cache, kills):
     assert work_dirs(cache) == []
     assert not list(cache.rglob("*.bad"))
 
-
-# ---- random acts -----------------------------------------------------------------------------------------------
 
 NUMBERS = strategies.integers(0, 3)
 

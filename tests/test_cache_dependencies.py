@@ -119,9 +119,6 @@ def test_a_file_of_options_is_looked_at_again(get_value, tmp_path, flag):
         assert get_value(text, [], **options) == value
 
 
-# ---- files and clocks ------------------------------------------------------------------------------------------
-
-
 def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, monkeypatch):
     path = tmp_path / "h.h"
     path.write_text("one")

@@ -14,8 +14,6 @@ import jitload
 from jitload.cache.entry import find_cache_dir
 from jitload.settings import read_settings
 
-# ---- damage ----------------------------------------------------------------------------------------------------
-
 
 def rewrite(path: Path, **facts: object) -> None:
     manifest(path).write_text(json.dumps({**json.loads(manifest(path).read_text()), **facts}))
@@ -102,8 +100,6 @@ def test_an_entry_of_another_user_is_set_aside(cache, part, caplog):
     assert "chmod" not in caplog.text
 
 
-# ---- hostile names ---------------------------------------------------------------------------------------------
-
 NAMES = ["../x", "..", "-rf", "x" * 256, "a b $(touch x) `id`; $c né %s ' \" \\"]
 REFUSED = ["x" * 300, "a\nb", "", "\0", "a\tb", "\ud800"]
 
@@ -127,9 +123,6 @@ def test_a_name_that_no_message_could_show_is_refused(empty_cache, name):
     with pytest.raises(jitload.JitLoadError, match=r"must have 1 to 256 printable characters"):
         build(ADD, name)
     assert not empty_cache.exists()
-
-
-# ---- the directory ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from jitload.cache.entry import check_cache_dir, find_entry
 from jitload.errors import CacheError, CacheWriteError
 from jitload.settings import read_settings
 
-# ---- disks and limits -----
-
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EFBIG])
 def test_a_build_at_a_limit_of_the_process_says_so(cache, number):

@@ -26,8 +26,6 @@ def identity(cache: Path) -> str:
     return compiler_identity(find_compiler(read_settings()), cache)
 
 
-# ---- the compiler and its environment --------------------------------------------------------------------------
-
 READ = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 READ_TOO = ("SOURCE_DATE_EPOCH", "EDG_BASE", "LD_RUN_PATH", "GNUTARGET", "CCC_OVERRIDE_OPTIONS", "NV_NVVM_VERSION")
 
@@ -83,9 +81,6 @@ def test_native_code_counts_the_processor(tmp_path, monkeypatch):
     paths_elsewhere = paths()
     assert paths_elsewhere[0] == own_paths[0]
     assert paths_elsewhere[1] != own_paths[1]
-
-
-# ---- where things are installed --------------------------------------------------------------------------------
 
 
 def places(tmp_path: Path, header: str, **more: str) -> list[Path]:

@@ -29,8 +29,6 @@ def sweep_elsewhere(cache: Path) -> subprocess.CompletedProcess[str]:
     return run_python(f"{code}; sweep_work_dirs(pathlib.Path({str(cache)!r}))")
 
 
-# ---- locks and other builders ----------------------------------------------------------------------------------
-
 HOLD = """
 import sys, time, pathlib
 from jitload.cache.locks import hold_lock
@@ -179,9 +177,6 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
     assert find_entry(cache, make_key(), read_settings())
 
 
-# ---- what the dead leave behind --------------------------------------------------------------------------------
-
-
 def test_a_living_builders_directory_stays(cache):
     with claim_entry(cache, make_key(), read_settings()) as work:
         assert sweep_elsewhere(cache).returncode == 0
@@ -215,9 +210,6 @@ def test_another_machines_directory_is_left_for_a_day(cache):
     get(cache, make_key("other"))
     assert [young.exists(), old.exists()] == [True, False]
     assert host_tag() not in ("aaaaaaaa", "bbbbbbbb")
-
-
-# ---- fork ------------------------------------------------------------------------------------------------------
 
 
 def test_a_child_forked_during_a_build_holds_nothing_back(cache):

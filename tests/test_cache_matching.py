@@ -58,9 +58,6 @@ def rewrite(path: Path, **parts: str) -> None:
     (copied / "manifest.json").write_text(json.dumps(manifest))
 
 
-# ---- what is found ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["load-only", "auto"])
 @pytest.mark.parametrize("tools", [("compiler",), ("nvrtc",), ("compiler", "nvrtc")])
 def test_an_entry_is_found_without_the_tools(cache, lose, monkeypatch, mode, tools):
@@ -84,9 +81,6 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
         product = build(ADD, "vec")
     assert json.loads((product.parent / "manifest.json").read_text())["parts"]["nvrtc"] == "nvidia_cuda_nvrtc-13.9"
     assert "is used although other tools built it: nvidia_cuda_nvrtc-13.9" in caplog.text
-
-
-# ---- what must be the same all the same ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,9 +186,6 @@ def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, drive
             build(ADD, "vec")
 
 
-# ---- bundles in packages -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bundle(cache, tmp_path, monkeypatch):
     """Return the key directory of a library in a bundle, for sm_80; the local cache does not have it."""
@@ -261,8 +252,6 @@ def test_what_a_bundle_may_differ_in(label, own, entry, is_accepted):
     parts, entry_parts = ({label: value} if value is not None else {} for value in (own, entry))
     assert differing_parts(parts, entry_parts, key, read_settings()) == (() if is_accepted else (label,))
 
-
-# ---- an image without tools ------------------------------------------------------------------------------------
 
 _PRODUCTION = """
 import logging, sys

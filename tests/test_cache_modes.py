@@ -15,9 +15,6 @@ def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
     return caught.value.message().splitlines()
 
 
-# ---- load-only -------------------------------------------------------------------------------------------------
-
-
 def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, monkeypatch, caplog):
     path = build(ADD, "vec")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -78,9 +75,6 @@ def test_a_process_that_may_only_load_leaves_no_note(cache):
     for environment, is_noted in (({"JITLOAD_MODE": "load-only"}, False), ({}, True)):
         assert run_python(code, environment).returncode == 0
         assert (manifest.stat().st_mtime > 0) is is_noted
-
-
-# ---- rebuild ---------------------------------------------------------------------------------------------------
 
 
 def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monkeypatch):

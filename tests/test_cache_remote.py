@@ -238,9 +238,6 @@ def test_a_failed_build_releases_its_claim(exclusive):
     assert list(store.kept.values()) == [b""]
 
 
-# ---- what is not what it should be -----------------------------------------------------------------------------
-
-
 def spoil(data: bytes, other: bytes) -> dict[str, bytes | str]:
     """Return what may come in place of an archive; every kind of hostile member is in test_cache_archive.py."""
     middle = len(data) // 2

@@ -57,9 +57,6 @@ def package(tmp_path: Path, bundle: Path | None) -> Path:
     return site
 
 
-# ---- shared directories ----------------------------------------------------------------------------------------
-
-
 def test_a_shared_directory_is_used_and_never_written(tier, monkeypatch):
     shared, local = tier("shared", is_filled=True), tier("local")
     before = listing(shared)
@@ -133,9 +130,6 @@ def test_rebuild_builds_what_a_shared_directory_has(tier, monkeypatch):
     assert build(TEXT).is_relative_to(local)
 
 
-# ---- bundles ---------------------------------------------------------------------------------------------------
-
-
 def test_a_bundle_in_a_package_goes_first(tier, monkeypatch, tmp_path):
     bundle, shared, local = tier("bundle", is_filled=True), tier("shared", is_filled=True), tier("local")
     monkeypatch.syspath_prepend(package(tmp_path, bundle))
@@ -154,9 +148,6 @@ def test_a_bundle_that_other_users_can_write_to_is_skipped(tier, used_cache, mon
     use(monkeypatch, local, used_cache)
     assert build(TEXT).is_relative_to(local)
     assert "a bundle is skipped: the cache " in caplog.text
-
-
-# ---- a remote store in messages --------------------------------------------------------------------------------
 
 
 def test_no_message_shows_a_password(tier, used_cache, monkeypatch, caplog):

@@ -66,8 +66,6 @@ def mod(path: str) -> jitload.Module:
     return jitload.load_module(path)
 
 
-# ---- dynamic shared memory -----------------------------------------------------------------------------------------
-
 FIXED = 4 * 4096
 
 
@@ -115,9 +113,6 @@ def test_a_limit_that_cannot_be_raised_stops_only_this_call(unused, stub_driver)
         assert_refused(RuntimeError, text, unused.tiles, 50_000)
     unused.tiles(49152)
     assert len(stub_driver.launches()) == 1
-
-
-# ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "value", "setting"), SETTINGS)

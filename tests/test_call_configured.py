@@ -80,9 +80,6 @@ def test_a_configuration_of_a_configured_function_takes_its_place(mod, stub_driv
     assert [(launch.grid[0], launch.block[0]) for launch in stub_driver.launches()] == [(3, 4)]
 
 
-# ---- keywords ------------------------------------------------------------------------------------------------------
-
-
 def test_keywords_go_through_call(mod, stub_driver):
     x = array()
     mod.f(x, 5, 0.5)

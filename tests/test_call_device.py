@@ -41,9 +41,6 @@ def names(driver: StubDriver) -> list[str]:
     return [call.name for call in driver.calls()]
 
 
-# ---- the device guard ----------------------------------------------------------------------------------------------
-
-
 def test_the_device_of_the_tensors_is_current_at_the_launch_and_not_after_it(mod, stub_driver):
     for current in (0, 1):
         stub_driver.use_device(current)
@@ -110,9 +107,6 @@ def test_a_context_is_retained_once_and_anew_after_a_reset(unused, stub_driver):
     assert len(stub_driver.launches()) == 6
 
 
-# ---- streams of kernels without tensors ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
     """Play torch's `current_work_stream`: it answers [code, stream], and adds the device that it was asked for."""
@@ -146,9 +140,6 @@ def test_a_kernel_without_tensors_follows_torchs_stream(unused, stub_driver, tor
     assert torch_stream[2:] == [1, 1]
 
 
-# ---- graph capture -------------------------------------------------------------------------------------------------
-
-
 def test_a_first_call_inside_capture_works(unused, stub_driver):
     stub_driver.use_device(0)
     stub_driver.set_capturing(True)
@@ -159,9 +150,6 @@ def test_a_first_call_inside_capture_works(unused, stub_driver):
     assert modes == [("2", "0"), ("0", "2")] * 2
     unused.tiles[1, 1, 100_000, 0x77](1)
     assert len(stub_driver.calls("cuThreadExchangeStreamCaptureMode")) == 4
-
-
-# ---- threads -------------------------------------------------------------------------------------------------------
 
 
 def run_threads(count: int, work: Callable[[int], None]) -> list[Exception]:

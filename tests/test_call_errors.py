@@ -27,8 +27,6 @@ def two_archs() -> str:
     return jitload.build_inline("archs", cuda_sources=SOURCE, functions=EACH, arch=("sm_80", "sm_89", "sm_90a"))
 
 
-# ---- errors of a launch --------------------------------------------------------------------------------------------
-
 NEWER = "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)"
 COOPERATIVE = "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones"
 SPAWN = "after CUDA was initialised cannot use it: start workers with the 'spawn' or 'forkserver' method"
@@ -106,9 +104,6 @@ def test_too_many_threads_are_refused_with_the_kernels_limit(unused, stub_driver
     assert_refused(RuntimeError, message, unused.tick[1, (16, 8, 2)], 1)
 
 
-# ---- architectures -------------------------------------------------------------------------------------------------
-
-
 def test_each_device_gets_the_code_that_suits_it(two_archs, stub_driver):
     mod = fresh(two_archs)
     stub_driver.set_device_count(5)
@@ -127,8 +122,6 @@ def test_a_device_without_code_is_an_error_that_lists_the_code(two_archs, stub_d
     assert_refused(RuntimeError, text, fresh(two_archs).tick, 1)
     assert stub_driver.calls("cuLibraryLoadData") == []
 
-
-# ---- the driver cannot start ---------------------------------------------------------------------------------------
 
 VISIBLE = "see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES"
 MISMATCH = (
@@ -199,8 +192,6 @@ def test_a_driver_without_cufuncload_works(path, stub_driver, tmp_path):
     run_python("jitload.load_module(sys.argv[1]).tick(1)", path, environment=environment)
     assert "cuLaunchKernel result=0" in log.read_text()
 
-
-# ---- forks ---------------------------------------------------------------------------------------------------------
 
 FORKED = (
     "tick(): CUDA was used in this process before it forked, and cannot be used in the child; start workers with the "

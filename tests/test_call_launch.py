@@ -60,9 +60,6 @@ def shape_of(driver: StubDriver, function: Any, *arguments: Any) -> tuple[Any, .
     return launch.grid, launch.block
 
 
-# ---- expressions ---------------------------------------------------------------------------------------------------
-
-
 def test_expressions_make_grid_block_and_shared_memory(mod, stub_driver):
     assert shape_of(stub_driver, mod.scale, array(), array(), 257) == ((2, 1, 1), (256, 1, 1))
     assert shape_of(stub_driver, mod.three, 5, 8) == ((5, 6, 3), (8, 2, 4))
@@ -125,8 +122,6 @@ def test_a_computed_parameter_has_the_range_of_its_type(mod, stub_driver, shape,
     assert stub_driver.calls() == []
 
 
-# ---- extents -------------------------------------------------------------------------------------------------------
-
 GRID_LIMIT = "is over CUDA's limit of (2147483647, 65535, 65535) blocks"
 BLOCK_LIMIT = "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all"
 EXTENTS = [
@@ -165,9 +160,6 @@ def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod, stub_drive
     mod.scale[(5, 0), 1](array(), array(), 1)
     assert stub_driver.calls() == []
     assert_refused(TypeError, "scale(): argument 'n' must be an int, got None", mod.scale, array(), array(), None)
-
-
-# ---- at the call ---------------------------------------------------------------------------------------------------
 
 
 def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod, stub_driver):
@@ -226,8 +218,6 @@ def test_an_expression_that_the_call_makes_needless_is_not_evaluated(mod, stub_d
     with pytest.raises(ValueError, match="division of 1 by zero"):
         mod.division[None, 1](1, 0)
 
-
-# ---- streams -------------------------------------------------------------------------------------------------------
 
 STREAMS = [
     (0x99, 0x99), (0, 0), (1, 1), (SimpleNamespace(cuda_stream=0x98), 0x98), (SimpleNamespace(ptr=0x97), 0x97),

@@ -48,9 +48,6 @@ def mod(path: str) -> jitload.Module:
     return jitload.load_module(path)
 
 
-# ---- preloading ----------------------------------------------------------------------------------------------------
-
-
 def test_loading_resolves_kernels_where_a_context_is_in_use(path, stub_driver):
     stub_driver.set_initialized(True)
     stub_driver.set_primary_active(1, True)
@@ -97,9 +94,6 @@ def test_exports_are_cpp_where_our_assembler_does_not_fit(monkeypatch, stub_driv
     assert "ffi.Function" in str(mod.get_function_metadata("twice"))
 
 
-# ---- life times ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_function_outlives_its_module(path, stub_driver, tmp_path, *, keeps):
     alone = shutil.copyfile(path, tmp_path / "alone.so")
@@ -124,9 +118,6 @@ def test_functions_and_modules_are_not_pickled(mod):
         assert_refused(TypeError, text, make, mod)
 
 
-# ---- names ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def odd() -> jitload.Module:
     source = "\n".join(f'extern "C" __global__ void {name}(int n) {{}}' for name in NAMES)
@@ -145,9 +136,6 @@ def test_a_kernel_may_have_any_name(odd, stub_driver, name):
 def test_a_function_may_be_called_main(mod, stub_driver):
     mod.main[5, 1]()
     assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [("tick", 5)]
-
-
-# ---- as tvm-ffi sees it --------------------------------------------------------------------------------------------
 
 
 def test_tvm_ffi_loads_and_calls_the_library(path, stub_driver):
@@ -170,9 +158,6 @@ def test_metadata_and_doc_are_those_of_the_library(path):
     assert [argument["type"] for argument in schema["args"]] == ["None", "DLTensor*", "DLTensor*", "int"]
     assert mod.get_function_doc("tick") is None
     assert jitload.load_module(path).twice.__doc__ == "Doubles x.\n\ntwice(const float* x, float* y, int n)"
-
-
-# ---- variables -----------------------------------------------------------------------------------------------------
 
 
 def test_a_variable_is_a_tensor_to_read_and_to_write(mod, stub_driver):

@@ -72,9 +72,6 @@ def addresses(driver: StubDriver, function: Any, *arguments: Any) -> list[int]:
     return [int.from_bytes(argument, "little") for argument in launch.arguments if len(argument) == 8]
 
 
-# ---- element types -------------------------------------------------------------------------------------------------
-
-
 def claimed(dtype: str) -> CudaArray:
     if dtype == "float32x4":
         return CudaArray(np.zeros(4, np.float32), dtype=(2, 32, 4), address=4096)
@@ -100,8 +97,6 @@ def test_an_optional_pointer_says_so(mod, stub_driver):
     assert_refused(TypeError, message, mod.two_nullable, None, array("float16"))
     assert addresses(stub_driver, mod.two_nullable, None, None) == [0, 0]
 
-
-# ---- devices -------------------------------------------------------------------------------------------------------
 
 PLACES = [
     (CPU, 0, "cpu"), (3, 0, "cuda_host (pinned memory)"), (10, 1, "rocm:1"), (11, 0, "a device of DLPack type 11"),
@@ -143,8 +138,6 @@ def test_managed_memory_is_a_cuda_device(mod, stub_driver):
     message = "two(): argument 'y' is on cuda_managed, but 'x' is on cuda:0; all tensors must be on one device"
     assert_refused(ValueError, message, mod.two, array(), managed)
 
-
-# ---- layout --------------------------------------------------------------------------------------------------------
 
 # shape, strides, is it contiguous?
 LAYOUTS: list[tuple[tuple[int, ...], tuple[int, ...] | str, Any]] = [
@@ -212,9 +205,6 @@ def test_a_pointer_is_aligned_to_what_it_points_to(mod, stub_driver, text):
         message = f"{name}(): argument 'x' ({function.kernel.parameters[0].type}) {rule}; {copy}"
         assert_refused(ValueError, message, function, array(dtype, address=4096 + off))
     assert addresses(stub_driver, mod.take_void, array("uint8", address=4097)) == [4097]
-
-
-# ---- whose tensors -------------------------------------------------------------------------------------------------
 
 
 def test_tensors_of_tvm_ffi_are_taken_as_they_are(mod, stub_driver):

@@ -74,9 +74,6 @@ def placed(kernel: Kernel, arguments: Sequence[bytes]) -> Iterator[bytes]:
         end = parameter.offset + parameter.size
 
 
-# ---- kinds ---------------------------------------------------------------------------------------------------------
-
-
 class Colour(enum.IntEnum):
     RED = 8
 
@@ -127,8 +124,6 @@ def test_every_kind_of_parameter_takes_its_own_kinds_of_values(mod, stub_driver,
     assert {launch.kernel for launch in stub_driver.launches()} <= {f"take_{name}"}
 
 
-# ---- integers ------------------------------------------------------------------------------------------------------
-
 INTEGERS = {
     "i8": ("signed char", "<b"), "u8": ("unsigned char", "<B"), "i16": ("short", "<h"), "u16": ("unsigned short", "<H"),
     "i32": ("int", "<i"), "u32": ("unsigned int", "<I"), "i64": ("long long", "<q"),
@@ -168,9 +163,6 @@ def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(mod, stub_driver, val
     assert stub_driver.launches() == []
 
 
-# ---- addresses -----------------------------------------------------------------------------------------------------
-
-
 def test_an_address_may_be_an_integer_where_the_launch_says_so(mod, stub_driver):
     for value in (0, 4, 0x7F00_0000_1000, 2**63 - 4, 2**63, 2**64 - 4):
         assert sent(stub_driver, mod.take_address, value) == struct.pack("<Q", value)
@@ -202,9 +194,6 @@ def test_an_address_of_a_vector_is_aligned(mod, stub_driver):
         message = f"take_wide(): argument 'v' (float4*) must be aligned to 16 bytes, but its address is {value:#x}"
         assert_refused(ValueError, message, mod.take_wide, value)
         assert_refused(ValueError, message, mod.take_wide, ctypes.c_void_p(value))
-
-
-# ---- structures ----------------------------------------------------------------------------------------------------
 
 
 class Pair(ctypes.Structure):
@@ -251,9 +240,6 @@ def test_a_tensor_map_is_128_bytes_with_an_alignment_of_its_own(mod, stub_driver
     assert mod.take_map.kernel.parameters[0].size == 128
     message = "take_map(): argument 'v' (Map) must have 128 bytes, got 8"
     assert_refused(ValueError, message, mod.take_map, ctypes.c_uint64(1))
-
-
-# ---- parameter blocks ----------------------------------------------------------------------------------------------
 
 
 def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod, stub_driver):

@@ -43,9 +43,6 @@ def run(capsys, *words: object) -> tuple[int, str, str]:
     return code, output.out, output.err
 
 
-# ---- compile and inspect -----------------------------------------------------------------------------------------
-
-
 def test_a_library_that_is_compiled_and_inspected(source, capsys):
     assert run(capsys, "compile", source, "--arch", f"{ARCH},sm_80", "-o", "out/vec.so")[0] == 0
     assert list(jitload.load_module("out/vec.so")) == ["add"]
@@ -153,9 +150,6 @@ def test_output_that_cannot_be_written(cache):
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
-# ---- doctor ------------------------------------------------------------------------------------------------------
-
-
 def test_doctor_finds_that_kernels_run_on_this_machine(cache, capsys):
     code, out, _ = run(capsys, "doctor")
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
@@ -202,9 +196,6 @@ def test_doctor_runs_a_kernel_on_the_gpu(empty_cache, capsys, monkeypatch):
     rows = {row["subject"]: row for row in json.loads(out)["findings"]}
     assert code == 0
     assert rows["kernel on the GPU"]["is_good"], rows["kernel on the GPU"]["advice"]
-
-
-# ---- all commands ------------------------------------------------------------------------------------------------
 
 
 def test_the_manual_has_a_row_for_each_command():

@@ -31,9 +31,6 @@ EXAMPLE = ROOT / "examples" / "cmake"
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
 
 
-# ---- the example ---------------------------------------------------------------------------------------------------
-
-
 def install_example(directory: Path, arch: str) -> Path:
     done = configure(EXAMPLE, directory / "build", f"-DARCH={arch}")
     assert done.returncode == 0, done.stderr
@@ -72,8 +69,6 @@ def test_the_example_on_a_gpu(tmp_path):
     torch.testing.assert_close(y, x + 2)
 
 
-# ---- what is built again -------------------------------------------------------------------------------------------
-
 TWO = """
 jitload_generate_cubin(OUTPUT "made here/k.cubin" SOURCE k.cu ARCH sm_90
                         INCLUDE_DIRECTORIES "in c" OPTIONS -O3 "-DM=(1 + 2)")
@@ -111,8 +106,6 @@ def test_what_changed_is_built_again_by_make(tmp_path, stub_driver):
     assert "Embedding" in said
     assert "Compiling k.cu" not in said
 
-
-# ---- what is refused -----------------------------------------------------------------------------------------------
 
 REFUSED = [
     ("jitload_generate_cubin(SOURCE k.cu)", "jitload_generate_cubin: OUTPUT is required"),
@@ -164,9 +157,6 @@ def test_nvrtcs_words_and_bad_cubins_are_shown_as_they_are(tmp_path):
     assert done.returncode != 0
     assert f"Error: {source / 'bad.cubin'}: these bytes are PTX: compile it with compile_cubin(ptx)" in done.stdout
     assert not (tmp_path / "b" / "w.o").exists()
-
-
-# ---- jitload-config ------------------------------------------------------------------------------------------------
 
 
 def test_the_command_names_what_is_there(capsys):

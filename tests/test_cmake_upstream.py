@@ -18,8 +18,6 @@ from jitload.elf.cubin import read_image
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
 
 
-# ---- tvm-ffi's names -----------------------------------------------------------------------------------------------
-
 UPSTREAM = """
 tvm_ffi_generate_cubin(
   OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
@@ -119,9 +117,6 @@ def test_upstreams_newer_functions(tmp_path, stub_driver):
     assert "Compiling" not in make(tmp_path / "b")
     change(source / "in" / "n.h", "// changed\n")
     assert make(tmp_path / "b").count("Compiling k.cu to a") == 2
-
-
-# ---- the command that compiles cubins ----------------------------------------------------------------------------
 
 
 def test_templates_options_and_the_list_of_headers(tmp_path):

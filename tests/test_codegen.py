@@ -90,8 +90,6 @@ def test_a_launch_in_hand_written_cpp_has_room_for_its_attributes():
     assert len(added) == int(re.search(r"kMaxAttributes = (\d+)", header)[1])
 
 
-# ---- hostile texts ---------------------------------------------------------------------------------------------
-
 HOSTILE = [
     'say "hello"',
     "back\\slash \\",

@@ -37,8 +37,6 @@ def test_a_text_shows_its_kind(text):
     assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
 
 
-# ---- kernels in headers --------------------------------------------------------------------------------------------
-
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
 KERNELS = "template <int N> __global__ void scale_kernel(float* x) { x[threadIdx.x] *= N; }\n"
 RUN = "template <int N> struct Scale { static void run(tvm::ffi::TensorView x) { start(scale_kernel<N>); } };\n"

@@ -31,9 +31,6 @@ def load(text: str, **options: Any) -> Any:
     return jitload.load_inline("m", cuda_sources=text, arch="cpu", **options)
 
 
-# ---- the same exports and signatures ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", ZOO)
 def test_unusual_sources_have_the_kernels_that_nvrtc_finds(case, tmp_path):
     text, signatures = ZOO[case]
@@ -112,9 +109,6 @@ def test_headers_of_c_come_first():
     assert (x.item(), y.item()) == (7 + 2**31 - 1, 2.5)
 
 
-# ---- a user's own names ---------------------------------------------------------------------------------------------
-
-
 def test_macros_of_options_reach_no_header_of_ours():
     flags = ["-Dv=7", "-Dp=BROKEN(", "-Da=b", "-Dx=out", "-DWIDTH(n)=((n) * 2)", "-DNDEBUG", "-DT=float"]
     text = 'extern "C" __global__ void k(T* x) { assert(false); x[0] = WIDTH(v); }'
@@ -140,8 +134,6 @@ def test_a_users_header_counts(tmp_path):
     load(text, extra_include_paths=[str(home)]).k[1, 1](out)
     assert out.item() == 9
 
-
-# ---- GPU only -------------------------------------------------------------------------------------------------------
 
 GROUPS = "#include <cooperative_groups/memcpy_async.h>\nnamespace cg = cooperative_groups;\n"
 K = "__global__ void k(float* x) {\n"
@@ -222,8 +214,6 @@ def test_a_failed_assertion_of_libcxx_ends_the_launch():
     with pytest.raises(RuntimeError, match=r"f\.h:3: assertion `x` failed in block \(0, 0, 0\), thread \(0, 0, 0\)"):
         load(text, gpu_check=False).k[1, 1](torch.zeros(1))
 
-
-# ---- what ends a launch ---------------------------------------------------------------------------------------------
 
 ENDS = {
     "assert": ("assert(x[threadIdx.x] < 2);",

@@ -238,9 +238,6 @@ def test_more_local_memory_than_a_fiber_has(path):
     assert x[3] == 128
 
 
-# ---- the pool of threads ---------------------------------------------------------------------------------------------
-
-
 OLD_LINUX = r"""
 #define _GNU_SOURCE
 #include <errno.h>

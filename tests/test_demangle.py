@@ -17,8 +17,6 @@ def test_demangling():
     assert demangle("_Z@@") is None
 
 
-# ---- names that the demangler refuses ------------------------------------------------------------------------------
-
 LONG = f"tuple<{', '.join(f'C<{number}>' for number in range(300))}>"
 TUPLE = """
 template <int N> struct C {};
@@ -69,8 +67,6 @@ def test_an_instance_that_no_launch_names_asks_for_a_signature(nvrtc_runs):
     signed = {"f": Launch(kernel=f"ns::k<{LONG}>", signature="(void* x, int n)")}
     assert repr(load(text, functions=signed).f) == "<jitload function f(void* x, int n)>"
 
-
-# ---- signatures by hand ----------------------------------------------------------------------------------------
 
 OLD = ["-std=c++03"]  # knows no decltype, so nothing tells the types of an extern "C" kernel
 

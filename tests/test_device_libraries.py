@@ -99,8 +99,6 @@ def test_a_missing_header_names_the_wheel():
         jitload.compile_cubin("#include <cute/nothing.hpp>\n__global__ void k() {}", arch="sm_90a")
 
 
-# ---- CUB ---------------------------------------------------------------------------------------------------------
-
 SORT = """
 #include <cub/cub.cuh>
 extern "C" __global__ void sort(const int* x, int* sorted, int* sum) {
@@ -141,9 +139,6 @@ def test_a_block_sorts_with_the_header_of_all_of_cub(gpu):
     module.sort[1, 128](x, results, total)
     assert torch.equal(results, x.sort().values)
     assert total.item() == x.sum().item()
-
-
-# ---- cuRAND ------------------------------------------------------------------------------------------------------
 
 
 pytest_plugins = ["support.gpu_fixtures"]

@@ -70,9 +70,6 @@ def options(cubin: object, source: object, output: object, name: str = "k") -> l
     return ["--cubin", str(cubin), "--input-obj", str(source), "--output-obj", str(output), "--name", name]
 
 
-# ---- what the object has ---------------------------------------------------------------------------------------
-
-
 def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path):
     source, output = compile_c(tmp_path, "k"), tmp_path / "new" / "dir" / "k.o"
     done = tool(*options(CUBIN, source, output))
@@ -116,8 +113,6 @@ def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path):
     assert done.stderr == f"{source} has no TVM_FFI_EMBED_CUBIN(kk); names without a cubin: k, l\n"
     assert done.stdout == f"{source}: reader.o with {CUBIN} ({len(IMAGE)} bytes) as kk\n"
 
-
-# ---- what is refused, with nothing written ---------------------------------------------------------------------
 
 REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
@@ -173,8 +168,6 @@ def test_paths_that_cannot_be_read_or_written_are_named(source, tmp_path, capsys
     assert tool("--cubin", cubin).returncode == 2  # argparse
     assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.o"]
 
-
-# ---- with the launcher's headers -------------------------------------------------------------------------------
 
 WRAPPER = """\
 #include <tvm/ffi/extra/c_env_api.h>
@@ -244,9 +237,6 @@ def test_upstreams_header_links_with_what_was_embedded(tmp_path):
     symbols = subprocess.run(["nm", "-D", str(tmp_path / "w.so")], capture_output=True, text=True, check=True).stdout
     assert "cubin" not in symbols
     assert "cudaLibraryLoadData" in symbols
-
-
-# ---- symbols that a user's own binutils make -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("symbols", [{"start": "", "end": "_end"}, {"start": ""}], ids=["start and end", "start"])

@@ -65,8 +65,6 @@ def test_a_header_for_host_code_says_so():
     assert raised.endswith("h> is for host code, and NVRTC compiles only the kernels: leave the bindings out.")
 
 
-# ---- functions= and launches -----------------------------------------------------------------------------------
-
 BAD_FUNCTIONS = [
     (ADD + kernel("subtract"), "ad", "there is no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),

@@ -79,8 +79,6 @@ def assert_failed(result: int | str, failure: tuple[int, ...]) -> None:
     assert MESSAGES[kind].format(*operands) in result
 
 
-# ---- random expressions -------------------------------------------------------------------------------------------
-
 NUMBERS = st.one_of(
     st.integers(-4, 4),
     st.integers(-300, 5000),
@@ -156,8 +154,6 @@ def test_an_expression_has_the_value_that_python_computes(build, loaded_stub, te
         except EvaluationError as failure:
             assert_failed(result, failure.args)
 
-
-# ---- failures and laziness, one by one ----------------------------------------------------------------------------
 
 FAILING = [
     ("n // in_", (DIVISION_BY_ZERO, 1000, 0)),

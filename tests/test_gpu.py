@@ -25,9 +25,6 @@ def library(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build("vector", str(tmp_path_factory.mktemp("library") / "vector.so"))
 
 
-# ---- results -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 100_003])
 def test_result_is_torchs(mod, size):
     x = torch.randn(size, device="cuda")
@@ -55,8 +52,6 @@ def test_a_strided_tensor_where_the_launch_allows_it(mod):
     mod.transpose(x, y)
     torch.testing.assert_close(y, x.t().contiguous())
 
-
-# ---- libraries in other processes ----------------------------------------------------------------------------------
 
 CHECK = """
 x = torch.arange(1000.0, device="cuda")
@@ -96,9 +91,6 @@ assert "jitload" not in sys.modules
 print(y.unique().tolist())
 """
     assert run_program(program + CHECK + tail, library) == "right\n[8.0]\n"
-
-
-# ---- architectures and the compiler --------------------------------------------------------------------------------
 
 
 def native_arch() -> str:

@@ -11,9 +11,6 @@ pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
-# ---- variables -----------------------------------------------------------------------------------------------------
-
-
 def test_variables_are_read_and_written():
     mod = load("variables")
     coefficients = variable(mod, "filter::coefficients", torch.float32, (2, 2))
@@ -38,9 +35,6 @@ def test_a_variable_is_an_argument_as_it_is():
     mod.apply(jitload.global_tensor(mod, "samples", "float32", 4), out)
     torch.cuda.synchronize()
     assert out.item() == 4321
-
-
-# ---- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_launch_leaves_torch_alone():

@@ -38,9 +38,6 @@ def all_is_well() -> bool:
     return torch.ones(3, device="cuda").sum().item() == 3
 
 
-# ---- clusters ------------------------------------------------------------------------------------------------------
-
-
 def neighbours(how: How, axis: int) -> list[int]:
     """Return what each block must have read: the number of the next block of its cluster along an axis."""
     results = []
@@ -68,9 +65,6 @@ def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way):
     assert all_is_well()
 
 
-# ---- what the driver was told --------------------------------------------------------------------------------------
-
-
 def test_a_captured_launch_has_the_attributes(way):
     how = How(grid=(32, 2, 1), cluster=(4, 2, 1), policy=1, priority=-2)
     out = ints(64)
@@ -85,17 +79,12 @@ def test_a_captured_launch_has_the_attributes(way):
     assert out.tolist() == neighbours(how, 1)
 
 
-# ---- cooperative launches ------------------------------------------------------------------------------------------
-
-
 def test_a_cooperative_grid_meets_at_its_barrier(way):
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
     launch(way, "meet", out, 0, How(grid=(blocks, 1, 1), block=128, cooperative=True))
     assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
 
-
-# ---- dynamic shared memory -----------------------------------------------------------------------------------------
 
 KIB = 1024
 
@@ -123,9 +112,6 @@ def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered():
         assert kernel_attribute("reverse", MAX_DYNAMIC_SHARED) == OPTIN
 
 
-# ---- modules and refused launches ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])
 def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way):
     x = torch.zeros(4, device="cuda")
@@ -136,8 +122,6 @@ def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way):
     launch(way, "add", x, 1, How(grid=(4, 1, 1), block=64))
     assert x.tolist() == [1.0] * 4
 
-
-# ---- fatbins -------------------------------------------------------------------------------------------------------
 
 ADD = 'extern "C" __global__ void add(float* x) { x[threadIdx.x] += 1; }'
 RUN = """

@@ -10,8 +10,6 @@ from support.hopper import How, compile_kernels, launch, load_wrapper
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 
-# ---- graphs --------------------------------------------------------------------------------------------------------
-
 
 def test_a_module_loaded_and_first_launched_inside_capture():
     wrapper, size = load_wrapper(), 50_000

@@ -37,9 +37,6 @@ def delayed_seven(stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.Tensor
     return x, y
 
 
-# ---- streams -------------------------------------------------------------------------------------------------------
-
-
 def test_a_launch_follows_the_work_of_torchs_current_stream(mod, side):
     x, y = delayed_seven(side)
     with torch.cuda.stream(side):
@@ -77,9 +74,6 @@ def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side):
     assert seen.item() == 7
 
 
-# ---- graphs --------------------------------------------------------------------------------------------------------
-
-
 def test_a_module_loaded_and_first_called_inside_capture(tmp_path):
     path = build("vector", str(tmp_path / "fresh.so"))
     x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
@@ -108,9 +102,6 @@ print("right")
     assert run_program(program, build("shared", str(tmp_path / "shared.so"))) == "right\n"
 
 
-# ---- devices -------------------------------------------------------------------------------------------------------
-
-
 def test_two_devices_alternating(mod, two_gpus):
     pairs = [(torch.full((1000,), 1.0 * d, device=f"cuda:{d}"), torch.zeros(1000, device=f"cuda:{d}")) for d in (0, 1)]
     for _ in range(10):
@@ -135,9 +126,6 @@ def test_two_devices_from_two_threads(mod, two_gpus):
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, (0, 1))) == [[200.0], [200.0]]
-
-
-# ---- threads -------------------------------------------------------------------------------------------------------
 
 
 def test_eight_threads_with_streams_of_their_own(mod):

@@ -25,9 +25,6 @@ def load(name: str, **options: Any) -> Any:
     return jitload.load_triton(name, kernel, **{**given, **options})
 
 
-# ---- the real kernels ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_runs_where_there_is_no_triton(name, tmp_path):
     load(name, build_directory=tmp_path)
@@ -48,9 +45,6 @@ def test_results_are_tritons_own_bit_for_bit():
     load("softmax").softmax(rows, ours, 1000, 1000, 64, 1000)
     kernels.softmax[(64,)](rows, theirs, 1000, 1000, 64, 1000, BLOCK=1024)
     torch.testing.assert_close(ours, theirs)
-
-
-# ---- every way in ----------------------------------------------------------------------------------------------
 
 
 def test_what_a_launch_of_tritons_returns():
@@ -76,9 +70,6 @@ def test_tuning_chooses():
     assert torch.equal(out, x + y)
 
 
-# ---- variants --------------------------------------------------------------------------------------------------
-
-
 def test_every_configuration_is_a_function():
     grid = lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)  # noqa: E731  as people write it
     mod = jitload.load_triton("all", tuned_add, signature=ADD, variants="all", grid=grid)
@@ -87,9 +78,6 @@ def test_every_configuration_is_a_function():
         out = torch.empty_like(x)
         getattr(mod, name)(x, y, out, 5000)
         assert torch.equal(out, x + y)
-
-
-# ---- the launch ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,6 @@ def overwrite(count: int = 20) -> None:
         torch.full((BLOCKS * THREADS,), -2, dtype=torch.int32, device="cuda")
 
 
-# ---- scratch memory ------------------------------------------------------------------------------------------------
-
-
 def test_scratch_comes_from_torch_and_goes_back():
     out = ints()
     load().keep(out, 5)
@@ -204,9 +201,6 @@ def _copy() -> Path:
     return copy
 
 
-# ---- clusters ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("size", [2, 8, 16])
 def test_a_program_of_several_blocks_is_one_cluster(size):
@@ -217,9 +211,6 @@ def test_a_program_of_several_blocks_is_one_cluster(size):
     out.zero_()
     load()[f"cluster{size}"][3](out)  # programs, not blocks
     assert torch.count_nonzero(out).item() == 3 * size
-
-
-# ---- tensor descriptors --------------------------------------------------------------------------------------------
 
 
 def fetch(matrix: Any, column: int, row: int) -> tuple[torch.Tensor, list[float]]:

@@ -23,9 +23,6 @@ def structs(gpu: None) -> jitload.Module:
     return load("structs")
 
 
-# ---- pointers ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", ELEMENTS)
 def test_pointers_to_every_element_type(dtype):
     bits = torch.randint(0, 2 if dtype == "bool" else 256, (1000 * torch.float64.itemsize,), dtype=torch.uint8)
@@ -70,9 +67,6 @@ def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs):
     assert out.item() == sum(0.5 * i * i for i in range(10))
 
 
-# ---- structures by value -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", BLOCK_SIZES)
 def test_structures_from_one_byte_to_32_kilobytes(structs, size):
     data = random.Random(size).randbytes(size)
@@ -87,9 +81,6 @@ def test_all_kinds_in_one_call(structs):
     pair = struct.pack("fi", -0.5, 12345)
     structs.mixed(True, p, -300, pair, 255, 1e-300, b"\x00", 700, -(2**31), b"\x07\x08\x09", 2**53, out)
     assert out.tolist() == [1, 2.25, -300, -0.5, 12345, 255, 1e-300, 700, -(2**31), 7, 9, 2**53]
-
-
-# ---- tensor maps ---------------------------------------------------------------------------------------------------
 
 
 def test_a_tensor_map_that_the_call_encodes(hopper):

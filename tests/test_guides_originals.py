@@ -74,9 +74,6 @@ def run(program: str, **names: Any) -> dict[str, Any]:
     return runpy.run_path("program.py", names)
 
 
-# ---- C++ -----------------------------------------------------------------------------------------------------------
-
-
 @pieces("cpp", "c")
 def test_a_piece_of_cpp_compiles_and_loads(piece):
     text = complete(piece)
@@ -113,9 +110,6 @@ ffi::Tensor make(TensorView like) { return alloc_tensor({4}, dl_float16, like.de
     with pytest.raises(ValueError, match="x must be a CUDA tensor"):
         module.check(torch.zeros(3), None)
     assert module.make(torch.zeros(3)).dtype == torch.float16
-
-
-# ---- programs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stem", ["001", "002"])

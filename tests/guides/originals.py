@@ -32,9 +32,6 @@ def find_pieces(directory: Path) -> list[Piece]:
     return [piece for at, piece in enumerate(pieces) if piece.text not in {other.text for other in pieces[:at]}]
 
 
-# ---- how code stands in a mail -------------------------------------------------------------------------------------
-
-
 def _unfold(text: str) -> str:
     """Give a diff that came as one line its lines back: each begins with a plus, which C++ has between words too."""
     if text.count("\n") > 50 or " +" not in text:
@@ -93,8 +90,6 @@ def _files(text: str) -> Iterator[tuple[str, str]]:
     for path, body in re.findall(r"^\+\+\+ b/(examples/\S+)\n(.*?)(?=^diff |\Z)", text, re.DOTALL | re.MULTILINE):
         yield f"file:{Path(path).name}", "\n".join(_joined(body)) + "\n"
 
-
-# ---- what the pieces of C++ leave out ------------------------------------------------------------------------------
 
 _INCLUDES = """\
 #include <tvm/ffi/container/tensor.h>

@@ -42,8 +42,6 @@ def build(name: str, output: str, arch: str = "native") -> str:
     )
 
 
-# ---- arithmetic ----------------------------------------------------------------------------------------------------
-
 VECTOR = r"""
 // Add one to each element.
 extern "C" __global__ void add_one(const float* x, float* y, long long n) {
@@ -73,8 +71,6 @@ VECTOR_FUNCTIONS = {
     "narrow": Launch(**ROWS),
 }
 
-
-# ---- kinds of parameters -------------------------------------------------------------------------------------------
 
 ELEMENTS = {
     "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short", "int32": "int",
@@ -126,7 +122,6 @@ STRUCT_FUNCTIONS = {
     "sum_pairs": Launch(**ONE),
 }
 
-# ---- streams, errors, variables ------------------------------------------------------------------------------------
 
 STREAMS = r"""
 __device__ int flag;

@@ -120,9 +120,6 @@ def source() -> str:
     return PRELUDE + "\n".join(lines)
 
 
-# ---- inputs ----------------------------------------------------------------------------------------------------------
-
-
 def unary_inputs() -> Iterator[tuple[str, Callable[[], tuple[T, ...]]]]:
     """Yield a name and a function that makes the same tensors each time."""
     base = torch.tensor([[1.0, -2.0, 0.5], [3.0, 0.0, 2.0]])
@@ -267,9 +264,6 @@ KNOWN = {
     ("torch::tensor(std::vector<double>{1, 2})", "fake"),
     *(("torch::from_blob(new float[2]{1, 2}, {2})", mode) for mode in ("fake", "dispatch mode")),
 }
-
-
-# ---- the comparison --------------------------------------------------------------------------------------------------
 
 
 def outcome(function: Callable[..., T], make: Callable[[], tuple[T, ...]], mode: Any) -> tuple[Any, ...]:

@@ -27,9 +27,6 @@ NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 FACTS = {"3.6": 1, "3.7": 2, "3.8": 2, "3.9": 2}
 
 
-# ---- the environments ------------------------------------------------------------------------------------------
-
-
 def main() -> None:
     """Make the environments that are missing, and run the checks in each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -62,9 +59,6 @@ def check_release(version: str, options: argparse.Namespace) -> bool:
     words = "as expected" if done.returncode == 0 else "NOT as expected"
     print(f"Triton {version}: {words} ({ready - start:.0f} s to install, {time.monotonic() - ready:.0f} s to check)")  # noqa: T201  the report
     return done.returncode == 0
-
-
-# ---- the checks ------------------------------------------------------------------------------------------------
 
 
 def check_here() -> None:
