@@ -71,6 +71,13 @@ def _run(command: list[str], env: Mapping[str, str], **options: Any) -> subproce
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, **options)
 
 
+def output_of(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program like `run_python`, and return what it prints; it must exit with 0."""
+    done = run_python(code, environment, arguments, timeout=300)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def start_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """Start such a program; what it prints can be read as it comes."""
     return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)

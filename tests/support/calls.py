@@ -1,17 +1,14 @@
 """What tests of calls share: arrays of one kind, a library with no history, and the exact text of a refusal."""
 
 import itertools
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builds import python_env
+from builds import output_of
 
 import jitload
 
@@ -43,14 +40,4 @@ def assert_refused(kind: type[Exception], message: str, function: Callable[..., 
 
 def run_python(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a program in a process of its own, without torch, which takes long to import; return what it prints."""
-    program = "import sys; sys.modules['torch'] = None\nimport jitload\n" + text
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, *arguments],
-        env={**(os.environ if environment is None else environment), "PYTHONPATH": python_env()["PYTHONPATH"]},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of(f"import sys, jitload\n{text}", *arguments, environment=environment)

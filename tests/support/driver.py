@@ -87,12 +87,9 @@ class StubDriver:
         Args:
             log_path: Where the process leaves its log when it ends; `read_calls` reads it.
         """
-        found = dict(os.environ)
-        search = [str(self.path.parent), *filter(None, [found.get("LD_LIBRARY_PATH")])]
-        found["LD_LIBRARY_PATH"] = os.pathsep.join(search)
-        if log_path is not None:
-            found["STUB_CUDA_LOG"] = str(log_path)
-        return found
+        search = [str(self.path.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        log = {} if log_path is None else {"STUB_CUDA_LOG": str(log_path)}
+        return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(search), **log}
 
     def calls(self, name: str | None = None) -> list[Call]:
         """Return the recorded calls in order, all of them or those of one function (without `_v2`)."""

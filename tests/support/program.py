@@ -52,26 +52,10 @@ class Cuda:
         assert self("cuLibraryGetKernel", ctypes.byref(kernel), library or self.library(), name.encode()) == 0
         return kernel
 
-    def launch(
-        self,
-        kernel: ctypes.c_void_p,
-        *values: Any,
-        grid: tuple[int, int, int] = (1, 1, 1),
-        block: tuple[int, int, int] = (32, 1, 1),
-        shared_bytes: int = 0,
-        stream: int = 0,
-    ) -> int:
-        """Launch with values that ctypes holds."""
-        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values]) if values else None
-        return self("cuLaunchKernel", kernel, *grid, *block, shared_bytes, ctypes.c_void_p(stream), pointers, None)
-
-    def launch_with(
-        self, kernel: ctypes.c_void_p, attributes: dict[int, list[int]], *, grid: tuple[int, int, int] = (4, 1, 1)
-    ) -> int:
-        """Launch a kernel of one pointer with launch attributes, each a list of ints."""
-        rows = [Attribute(number, 0, (ctypes.c_int * 16)(*value)) for number, value in attributes.items()]
-        table = (Attribute * len(rows))(*rows)
-        config = Config(grid, (32, 1, 1), 0, None, table, len(rows))
-        pointer = ctypes.c_uint64(5)
-        values = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
-        return self("cuLaunchKernelEx", ctypes.byref(config), kernel, values, None)
+    def launch(self, kernel: ctypes.c_void_p, *values: Any, **options: Any) -> int:
+        """Launch with values that ctypes holds; `attributes` are lists of ints by their numbers in cuda.h."""
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)) if values else None
+        attributes = [Attribute(id_, 0, (ctypes.c_int * 16)(*v)) for id_, v in options.pop("attributes", {}).items()]
+        usual = {"grid": (1, 1, 1), "block": (32, 1, 1), "stream": None, "attribute_count": len(attributes)}
+        config = Config(attributes=(Attribute * len(attributes))(*attributes), **{**usual, **options})
+        return self("cuLaunchKernelEx", ctypes.byref(config), kernel, pointers, None)
