@@ -1,4 +1,4 @@
-"""Clusters by the C++ launcher, by each of its ways, over kernels that nothing was done for yet."""
+"""Launch attributes by the C++ launcher, by each of its ways, over kernels that nothing was done for yet."""
 
 from typing import Any
 
@@ -7,7 +7,10 @@ import pytest
 from support.arrays import CudaArray, tensor_of
 from support.driver import StubDriver
 from support.hopper import WAYS, How, compile_kernels, load_wrapper
+from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 from support.wrappers import refusal
+
+CLUSTER_POLICY = 5
 
 NON_PORTABLE_CLUSTER = "14"  # cuda.h's number, as the log has it
 
@@ -32,6 +35,17 @@ def allowed(stub_driver: StubDriver) -> list[str]:
     """Return the devices on which a kernel was allowed large clusters, in order."""
     calls = stub_driver.calls("cuKernelSetAttribute")
     return [call["device"] for call in calls if call["attribute"] == NON_PORTABLE_CLUSTER]
+
+
+def test_each_attribute_is_passed(way, stub_driver):
+    launch(way, grid=(8, 4, 4), block=64, cluster=(4, 2, 2), policy=1, pdl=True, priority=-3, shared_bytes=1000)
+    launch(way, grid=(4, 1, 1), cooperative=True)
+    first, second = stub_driver.launches()
+    assert (first.grid, first.block, first.cluster, first.shared_bytes) == ((8, 4, 4), (64, 1, 1), (4, 2, 2), 1000)
+    numbers = {CLUSTER_POLICY: 1, LAUNCH_PDL: 1, LAUNCH_PRIORITY: -3}
+    assert first.attributes.keys() == {*numbers, LAUNCH_CLUSTER}
+    assert {number: first.attribute(number) for number in numbers} == numbers
+    assert {number: second.attribute(number) for number in second.attributes} == {LAUNCH_COOPERATIVE: 1}
 
 
 def test_a_large_cluster_is_allowed_for_once(way, stub_driver):

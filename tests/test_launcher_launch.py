@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from support.arrays import CudaArray, tensor_of
 from support.driver import StubDriver
-from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 from support.wrapper_fixtures import IMAGE, features, libraries  # noqa: F401  pytest finds them here
 from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, refusal
 
 MAX_DYNAMIC_SHARED = "8"  # cuda.h's numbers, as the log has them
-CLUSTER_POLICY = 5
 
 
 def raised(stub_driver: StubDriver) -> list[tuple[str, str]]:
@@ -93,13 +91,13 @@ def test_one_device(libraries, stub_driver, tmp_path):
     stub_driver.use_device(None)
     module = load(Path(shutil.copy(libraries["bare"], tmp_path / "one.so")))
     module.launch("empty", 0, 0)
-    module.launch_driver_config()
+    module.launch_cluster(0, 4)
     stub_driver.clear()
     stub_driver.use_device(None)
-    module.launch_driver_config()
-    assert [launch.grid for launch in stub_driver.launches()] == [(6, 1, 1)]
+    module.launch_cluster(0, 4)
+    assert [launch.grid for launch in stub_driver.launches()] == [(8, 1, 1)]
     stub_driver.clear()
-    module.launch_driver_config()
+    module.launch_cluster(0, 4)
     assert [call.name for call in stub_driver.calls()] == ["cuLaunchKernelEx"]
 
 
@@ -141,37 +139,12 @@ def test_the_guard_leaves_a_context_of_the_right_device(features, stub_driver):
     assert [call.name for call in stub_driver.calls()] == ["cuCtxGetDevice"]
 
 
-def test_configurations(features, stub_driver):
+def test_a_cluster_by_upstreams_own_function(features, stub_driver):
     features.launch_cluster(stub_driver.create_stream(0), 4)
     features.launch_cluster(0, 1)
-    features.launch_driver_config()
-    features.launch_by_handle()
-    clustered, plain, driver, by_handle = stub_driver.launches()
+    clustered, plain = stub_driver.launches()
     assert (clustered.call, clustered.grid, clustered.shared_bytes) == ("cuLaunchKernelEx", (8, 1, 1), 64)
-    assert (clustered.cluster, plain.cluster, driver.cluster) == ((4, 1, 1), None, (3, 1, 1))
-    assert (driver.grid, driver.attribute(LAUNCH_PRIORITY)) == ((6, 1, 1), -1)
-    assert by_handle.grid == (4, 1, 1)
-
-
-def test_the_configuration_of_the_runtime(libraries, stub_driver):
-    if "cuda" not in libraries:
-        pytest.skip("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
-    load(libraries["cuda"]).launch_runtime_config()
-    (launch,) = stub_driver.launches()
-    assert (launch.grid, launch.block, launch.shared_bytes) == ((4, 2, 1), (32, 1, 1), 128)
-    assert set(launch.attributes) == {LAUNCH_PDL}
-    assert launch.attribute(LAUNCH_PDL) == 1
-
-
-def test_the_builder(features, stub_driver):
-    features.launch_built(8, 4, 2, 2, 1000)
-    features.launch_cooperative(4)
-    built, cooperative = stub_driver.launches()
-    assert (built.cluster, built.shared_bytes) == ((4, 2, 2), 1000)
-    assert set(built.attributes) == {LAUNCH_CLUSTER, CLUSTER_POLICY, LAUNCH_PDL, LAUNCH_PRIORITY}
-    numbers = [built.attribute(number) for number in (CLUSTER_POLICY, LAUNCH_PDL, LAUNCH_PRIORITY)]
-    assert numbers == [1, 1, -3]
-    assert cooperative.attribute(LAUNCH_COOPERATIVE) == 1
+    assert (clustered.cluster, plain.cluster) == ((4, 1, 1), None)
 
 
 @pytest.fixture(scope="module", params=["bare", "driver"])

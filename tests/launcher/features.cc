@@ -3,7 +3,6 @@
 #include <tvm/ffi/extra/cuda/cubin_launcher.h>
 #include <tvm/ffi/extra/cuda/base.h>
 #include <tvm/ffi/extra/cuda/internal/unified_api.h>
-#include <jitload/launch_config.h>
 #include <tvm/ffi/container/tensor.h>
 #if __has_include(<tvm/ffi/tvm_ffi.h>)
 #include <tvm/ffi/tvm_ffi.h>
@@ -77,12 +76,6 @@ void UseMovedModule(ffi::Bytes bytes) {
   module.GetKernel("empty");
 }
 
-void LaunchByHandle() {
-  ffi::CubinKernel kernel(Module().GetHandle(), "empty");
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(
-      ffi::cuda_api::LaunchKernel(kernel.GetHandle(), nullptr, ffi::dim3(4), ffi::dim3(32), nullptr));
-}
-
 // A cluster through upstream's own function; `unified` is whatever upstream calls a LaunchConfig here.
 void LaunchCluster(int64_t stream, int64_t cluster) {
   ffi::cuda_api::LaunchConfig unified;
@@ -93,50 +86,6 @@ void LaunchCluster(int64_t stream, int64_t cluster) {
   TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(built);
   ffi::cuda_api::ResultType result = Empty().LaunchEx(nullptr, unified);
   TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(result);
-}
-
-void LaunchDriverConfig() {
-  CUlaunchConfig config = {};
-  config.gridDimX = 6, config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = 32, config.blockDimY = config.blockDimZ = 1;
-  CUlaunchAttribute attributes[2] = {};
-  attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attributes[0].value.clusterDim.x = 3;
-  attributes[0].value.clusterDim.y = attributes[0].value.clusterDim.z = 1;
-  attributes[1].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-  attributes[1].value.priority = -1;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(Empty().LaunchEx(nullptr, config));
-}
-
-void LaunchRuntimeConfig() {
-#if JITLOAD_HAS_CUDA_RUNTIME
-  cudaLaunchConfig_t config = {};
-  config.gridDim = ::dim3(4, 2);
-  config.blockDim = ::dim3(32);
-  config.dynamicSmemBytes = 128;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaError_t result = Empty().LaunchEx(nullptr, config);
-  TVM_FFI_CHECK_CUDA_ERROR(result);
-#endif
-}
-
-void LaunchBuilt(int64_t grid, int64_t x, int64_t y, int64_t z, int64_t shared_bytes) {
-  jitload::LaunchConfig config(ffi::dim3(grid, 4, 4), ffi::dim3(64), nullptr, shared_bytes);
-  config.Cluster(2).Cluster(x, y, z);
-  config.SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization().Priority(-3);
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(Empty(), nullptr));
-}
-
-void LaunchCooperative(int64_t grid) {
-  jitload::LaunchConfig config(ffi::dim3(grid), ffi::dim3(1024), nullptr);
-  config.Cooperative();
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(Empty().LaunchEx(nullptr, config));
 }
 
 int64_t GuardedCount(int64_t device, ffi::Function inside) {
@@ -191,11 +140,6 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_pointer, LaunchPointer);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_most, LaunchMost);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_moved, LaunchMoved);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(use_moved_module, UseMovedModule);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_by_handle, LaunchByHandle);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_cluster, LaunchCluster);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_driver_config, LaunchDriverConfig);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_runtime_config, LaunchRuntimeConfig);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_built, LaunchBuilt);
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_cooperative, LaunchCooperative);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(guarded_count, GuardedCount);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(use_result, UseResult);

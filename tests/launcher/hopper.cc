@@ -106,12 +106,12 @@ CUresult LaunchRuntimeConfig(ffi::CubinKernel& kernel, void** args, const How& h
 
 CUresult LaunchBuilt(ffi::CubinKernel& kernel, void** args, const How& how) {
   jitload::LaunchConfig config(Extent(how.grid), ffi::dim3(how.block), Stream(how), how.shared_bytes);
-  if (how.cluster[0] != kNone) config.Cluster(how.cluster[0], how.cluster[1], how.cluster[2]);
+  if (how.cluster[0] != kNone) config.Cluster(2).Cluster(how.cluster[0], how.cluster[1], how.cluster[2]);
   if (how.policy != kNone) config.SchedulingPolicy(static_cast<CUclusterSchedulingPolicy>(how.policy));
   if (how.is_pdl) config.ProgrammaticStreamSerialization();
   if (how.is_cooperative) config.Cooperative();
   if (how.priority != kNone) config.Priority(how.priority);
-  return config.Launch(kernel, args);
+  return how.is_cooperative ? CUresult(kernel.LaunchEx(args, config)) : CUresult(config.Launch(kernel, args));
 }
 
 void Launch(ffi::String way, ffi::String name, ffi::TensorView out, int64_t number, ffi::Array<int64_t> numbers) {

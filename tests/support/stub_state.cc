@@ -55,7 +55,7 @@ void begin(const char* name, int needs) {
 }
 
 Thread& this_thread() {
-  thread_local Thread thread;
+  thread_local Thread& thread = *new Thread;  // never destroyed: libraries are unloaded at the end of the process
   if (thread.ordinal == 0) thread.ordinal = ++state.thread_count;
   if (thread.generation != state.generation) thread = {state.generation, thread.ordinal, CAPTURE_GLOBAL, {}};
   return thread;
