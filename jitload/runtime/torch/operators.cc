@@ -170,16 +170,24 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
   take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
-/* Fills a tensor by torch's C function, which takes a double. Not in a mode, which may raise an error. Returns the tensor, or NULL. */
-Handle fill(const at::Tensor& self, const c10::Scalar& value) {
-  if (!self.defined() || value.isBoolean() || !value.is_double()) return nullptr;
-  if (!(value.isFloatingPoint() || self.is_floating_point()) || is_observed(self)) return nullptr;
-  return interface().aoti_torch_aten_fill__Scalar(self.handle(), value.real()) == 0 ? self.handle() : nullptr;
+/* Fills a tensor, or adds, subtracts or multiplies on a GPU, where a number from the host takes long, by torch's C functions, which
+ * take a double and do what the operators do behind autograd. Not in a mode, which may raise an error. Returns NULL if not done. */
+Handle call_with_number(char kind, const at::Tensor& self, const c10::Scalar& value) {
+  const bool is_fill = kind == 's';
+  if (strchr("s+-*", kind) == nullptr || !self.defined() || value.isBoolean() || !value.is_double()) return nullptr;
+  if (!(is_fill || self.is_cuda()) || !(self.is_floating_point() || (is_fill && value.isFloatingPoint()))) return nullptr;
+  if (is_observed(self)) return nullptr;
+  if (is_fill) return interface().aoti_torch_aten_fill__Scalar(self.handle(), value.real()) == 0 ? self.handle() : nullptr;
+  static const auto add = reinterpret_cast<int32_t (*)(Handle, double, double, Handle*)>(cuda_function("aoti_torch_cuda_add_Scalar"));
+  static const auto multiply = reinterpret_cast<int32_t (*)(Handle, double, Handle*)>(cuda_function("aoti_torch_cuda_mul_Scalar"));
+  Handle result = nullptr; /* of self + alpha * value, or self * value */
+  kind == '*' ? multiply(self.handle(), value.real(), &result) : add(self.handle(), value.real(), kind == '+' ? 1 : -1, &result);
+  return result;
 }
-/* Calls torch's C function for `empty`, `zeros`, `full` or `fill_`, which takes less time than values in boxes. NULL if it does
- * not have an option, or after an error. The first two are methods of a tensor, which says nothing if there is a dtype. */
+/* Calls torch's C function for `empty`, `zeros`, `full`, or a tensor and a number, which takes less time than values in boxes. NULL if
+ * it does not have an option, or after an error. The first two are methods of a tensor, which says nothing if there is a dtype. */
 Handle call_shortcut(char kind, const Argument* arguments) {
-  if (kind == 's') return fill(as<at::Tensor>(arguments[0]), as<c10::Scalar>(arguments[1]));
+  if (strchr("ezf", kind) == nullptr) return call_with_number(kind, as<at::Tensor>(arguments[0]), as<c10::Scalar>(arguments[1]));
   const auto& sizes = as<c10::IntArrayRef>(arguments[0]);
   const Argument* const options = arguments + (kind == 'f' ? 2 : 1);
   const auto& dtype = as<c10::OptionalArg<c10::ScalarType>>(options[0]);
@@ -214,14 +222,14 @@ bool is_observed(const at::Tensor& tensor) {
   if (has_modes(torch_module().dispatch_modes) || has_modes(torch_module().function_modes) || has_modes(torch_module().is_tracing)) return true;
   const Object object = python(tensor);
   if (is_of_subclass(object.get())) return true;
-  static void *const forward_ad = object_at("torch.autograd.forward_ad").release(), *const level = python("_current_level").release();
+  static void *const forward_ad = object_at("torch.autograd.forward_ad").release(), *const level = python("_current_level").release(), *const requires_grad = python("requires_grad").release();
   if (PyLong_AsLongLong(Object(PyObject_GetAttr(forward_ad, level)).get()) >= 0) return true; /* it may give tangents gradients */
   const void* data = nullptr; /* as of a fake tensor and in transforms, where it may be an error */
   int64_t* sizes = nullptr;   /* an error for a nested tensor */
   const bool is_plain = interface().aoti_torch_get_sizes(tensor.handle(), &sizes) == 0 &&
                         interface().torch_get_const_data_ptr(tensor.handle(), &data) == 0;
   is_off = !is_plain && interface().last_message == nullptr; /* a graph, below, keeps tensors, but not numbers */
-  return data == nullptr || (is_grad_enabled() && PyObject_IsTrue(attribute(object.get(), "requires_grad").get()) != 0);
+  return data == nullptr || (is_grad_enabled() && PyObject_IsTrue(checked(PyObject_GetAttr(object.get(), requires_grad)).get()) != 0);
 }
 
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {

@@ -96,21 +96,11 @@ bool Tensor::is_same(const Tensor& other) const {
   return python(*this).get() == python(other).get();
 }
 TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
-/* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
-static bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
-  const size_t dim = sizes.size();
-  if ((dim != 4 && dim != 5) || strides[1] == 0) return false;
-  int64_t least = 0;
-  for (size_t i = dim; i-- > 0;) {
-    const size_t d = i == 0 ? 0 : i == dim - 1 ? 1 : i + 1; /* the dimension with the i-th largest stride */
-    if (sizes[d] == 0 || strides[d] < least || (d == 0 && least == strides[1])) return false;
-    least = strides[d] * (sizes[d] > 1 ? sizes[d] : 1);
-  }
-  return true;
-}
 MemoryFormat Tensor::suggest_memory_format() const {
-  if (layout() != kStrided || !has_channels_last(sizes(), strides())) return MemoryFormat::Contiguous;
-  return dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
+  const MemoryFormat format = dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
+  if (layout() != kStrided || dim() < 4 || dim() > 5) return MemoryFormat::Contiguous;
+  const Object has_channels_last = call_path("torch.ops.aten.is_strides_like_format", "", *this, format);
+  return python_value<bool>(has_channels_last) ? format : MemoryFormat::Contiguous;
 }
 bool Tensor::is_contiguous(MemoryFormat format) const {
   if (format == MemoryFormat::Contiguous) return tensor_is_contiguous(handle_);
@@ -162,9 +152,9 @@ indexing::TensorIndex::TensorIndex(const Tensor& tensor) : tensor_bits_(tensor.d
 }
 /* The number as a tensor on the CPU with the dtype of `x`, to which torch would convert it, made by no operator. Undefined for bools
  * and numbers that overflow, which operators may treat differently, and on a GPU for divisors that a float rounds, because torch
- * rounds their reciprocals instead, and for sums, which take as much time. index_put_, which modes see with a tensor, has no symbol. */
+ * rounds their reciprocals instead, and for `+ - *`, which are faster otherwise. index_put_, which modes see with a tensor, has no symbol. */
 static Tensor number_like(const Tensor& x, const Scalar& number, const char* symbol) {
-  const bool is_for_gpu = *symbol == '/' ? static_cast<float>(number.real()) == number.real() : strchr("*%<>=!", *symbol) != nullptr && *symbol != '\0';
+  const bool is_for_gpu = *symbol == '/' ? static_cast<float>(number.real()) == number.real() : *symbol == '*' ? symbol[1] == '=' : strchr("%<>=!", *symbol) != nullptr && *symbol != '\0';
   if (number.isBoolean() || !number.is_double() || !(x.is_cpu() || (is_for_gpu && x.is_cuda()))) return {};
   const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0, is_double = x.scalar_type() == kDouble;
   if ((!is_double && !(x.scalar_type() == kFloat && fits)) || (*symbol != '\0' && is_observed(x))) return {};
@@ -260,7 +250,8 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 #define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
   Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
     JITLOAD_TORCH_SHORTCUT_##Other##_(a, symbol, b)                                                \
-    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha}; return call<Tensor>(op, a, b); \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha, *#Other == 'S' ? *#symbol : '\0'}; \
+    return call<Tensor>(op, a, b);                                                                 \
   }
 #define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
 /* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */

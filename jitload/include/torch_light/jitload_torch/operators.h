@@ -21,7 +21,7 @@ struct Operator {
   const char* results;
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;
-  char shortcut = '\0'; /* e, z, f and s for `empty`, `zeros`, `full` and `fill_`, for which torch has functions of C */
+  char shortcut = '\0'; /* e, z, f and s for `empty`, `zeros`, `full` and `fill_`, and `+-*` with a number: torch has functions of C */
   void *quick = nullptr, *exact = nullptr; /* functions of Python */
   void* keyword_names = nullptr;
 };
