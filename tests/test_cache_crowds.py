@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import jitload
-from jitload.cache.listing import check_entry, list_entries
+from jitload.cache.listing import check_leaf, list_entries
 from jitload.cache.locks import host_tag
 from jitload.cache.prune import prune
 from jitload.cache.store import sweep_work_dirs
@@ -125,7 +125,7 @@ def test_builders_killed_at_random_points_leave_whole_entries(cache, kills):
     entries = list(list_entries(cache))
     assert entries
     for entry in entries:
-        check_entry(entry.dir)
+        check_leaf(entry.dir)
     get(cache, make_key("after"))
     assert work_dirs(cache) == []
     assert not list(cache.rglob("*.bad"))

@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, load
 
-from jitload.cpptext.includes import read_headers
+from jitload.cpptext.includes import IncludeScan
 
 HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
+
+
+def read_headers(texts, include_dirs, known_dirs):
+    return IncludeScan(texts, include_dirs).headers(known_dirs)
 
 
 @pytest.mark.parametrize("how", HOW_HEADERS_ARE_FOUND)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jitload.cpptext.includes import embedded_files, read_headers, shadowing_paths
+from jitload.cpptext.includes import IncludeScan, embedded_files, shadowing_paths
 
 _COMPILER_DIRS = (Path("/usr/lib/gcc"), Path("/usr/lib/llvm"), Path("/usr/include/c++"))
 _SYSTEM_DIR = "/usr/include/"
@@ -73,11 +73,12 @@ def headers_to_record(
         cache_dir: The cache's directory. The generated headers in this directory are also left out.
     """
     # A depfile has the header of an `#include` of a macro, but not what `__has_include` asked for.
-    yield from (path for path in read_headers(texts, dirs, versioned_dirs) if not str(path).startswith("#include"))
+    headers = IncludeScan(texts, dirs).headers(versioned_dirs)
+    yield from (path for path in headers if not str(path).startswith("#include"))
     yield from shadowing_paths(read, (*dirs, *versioned_dirs[1:]) if dirs else ())
-    headers = tuple(unversioned_headers(read, (*versioned_dirs, cache_dir)))
-    yield from headers
-    yield from embedded_files([*texts, *map(_text_of, headers)], dirs)
+    unversioned = tuple(unversioned_headers(read, (*versioned_dirs, cache_dir)))
+    yield from unversioned
+    yield from embedded_files([*texts, *map(_text_of, unversioned)], dirs)
 
 
 def _text_of(path: Path) -> str:

@@ -28,7 +28,7 @@ from jitload.cache.entry import (
     newest_first,
     read_manifest,
 )
-from jitload.cache.listing import check_entry, check_leaf, list_entries
+from jitload.cache.listing import check_leaf, list_entries
 from jitload.cache.store import rename_to_leaf, temporary_dir
 from jitload.errors import CacheError
 from jitload.toolchain.private_files import make_private_dir
@@ -78,8 +78,15 @@ def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
     Raises:
         CacheError: An entry is damaged.
     """
-    names = {leaf: sorted(check_entry(leaf)["files"]) for leaf in leaf_dirs}
-    return {leaf: files for leaf, files in names.items() if not any(name.endswith(_NOT_PACKED) for name in files)}
+    contents = {}
+    for leaf in leaf_dirs:
+        try:
+            names = sorted(check_leaf(leaf)["files"])
+        except (OSError, ValueError, RecursionError) as error:
+            raise CacheError(f"the entry {leaf} is damaged: {error}") from error
+        if not any(name.endswith(_NOT_PACKED) for name in names):
+            contents[leaf] = names
+    return contents
 
 
 def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:

@@ -43,14 +43,6 @@ class StoredEntry:
     used_s: float
 
 
-def check_entry(leaf_dir: Path) -> dict[str, Any]:
-    """Return the manifest of an entry. Raise CacheError if a file is missing, damaged or not in the manifest."""
-    try:
-        return check_leaf(leaf_dir)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CacheError(f"the entry {leaf_dir} is damaged: {error}") from error
-
-
 def check_leaf(leaf_dir: Path) -> dict[str, Any]:
     """Check the files of an entry against the manifest, and return the manifest.
 

@@ -25,24 +25,6 @@ _ANGLED_INCLUDE = r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*"
 _INCBIN = r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?'  # in a string literal, a backslash precedes a quote
 
 
-def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the headers outside the known directories that a compilation of the texts may read, sorted.
-
-    The result includes:
-
-    - Headers in `__has_include` and in branches that are never compiled.
-    - Paths where no file exists. A new header at such a path might be read instead of another one.
-    - Each `#include` or `__has_include` of a macro that no text defines, or that has parameters, as a path. A cache
-      entry with such a path is never used again.
-
-    Args:
-        texts: The source, and the macros given by options as `#define` lines.
-        include_dirs: The user's include directories, in order.
-        known_dirs: Directories of headers whose versions are in the cache key.
-    """
-    return IncludeScan(texts, include_dirs).headers(known_dirs)
-
-
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths in earlier include directories where a new header would hide a header in `read`."""
     roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
@@ -77,7 +59,7 @@ def opening_includes(text: str) -> Iterator[str]:
 def with_headers(text: str, macros: Iterable[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> str:
     """Return macros such as `A=1` as `#define` lines, a text, and the headers outside the known directories."""
     text = "".join(f"#define {macro.replace('=', ' ', 1)}\n" for macro in macros) + text
-    headers = read_headers([text], include_dirs, known_dirs)
+    headers = IncludeScan([text], include_dirs).headers(known_dirs)
     return "\n".join((text, *(path.read_text(errors="replace") for path in headers if path.is_file())))
 
 
@@ -93,9 +75,18 @@ def tested_names(text: str) -> tuple[set[str], set[str]]:
 
 
 class IncludeScan:
-    """The headers that texts may read, directly or through other headers."""
+    """The headers that a compilation of texts may read, directly or through other headers.
+
+    Among them are:
+
+    - Headers in `__has_include` and in branches that are never compiled.
+    - Paths where no file exists. A new header at such a path might be read instead of another one.
+    - Each `#include` or `__has_include` of a macro that no text defines, or that has parameters, as a path. A cache
+      entry with such a path is never used again.
+    """
 
     def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
+        """Read the texts. Options that define macros are texts, too, of `#define` lines."""
         self._paths: set[str] = set()  # existing and missing files, and `#include`s that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
@@ -110,7 +101,7 @@ class IncludeScan:
         self._follow()
 
     def headers(self, known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-        """Return the paths outside the known directories that a compilation may read or look for, sorted."""
+        """Return the paths outside the known directories, whose versions are in the cache key, sorted."""
         roots = tuple(f"{root}/" for root in known_dirs)
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 

@@ -14,10 +14,9 @@ from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_directives
 from jitload.cpptext.scopes import (
     SPACES,
+    declarations_in,
     find_angle,
     find_closing,
-    is_namespace,
-    opened_namespaces,
     plain_words,
     split_declarations,
     template_end,
@@ -191,17 +190,15 @@ class _Scope(NamedTuple):
 
 def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
     """Yield what a namespace or a class declares: structures, aliases, and device variables by name."""
-    for tokens in split_declarations(code):
+    for names, tokens, _ in declarations_in(code, scope.names):
+        scope = scope._replace(names=names)
         end = template_end(tokens)
         declaration = tokens[end:]
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
         head = words[: opening if opening >= 0 else len(words)]
         body = declaration[opening + 1 : find_closing(declaration, opening)] if opening >= 0 else ()
-        if body and is_namespace(declaration[:opening]):
-            inner = (*scope.names, *opened_namespaces(declaration[:opening]))
-            yield from _walk(scope._replace(names=inner), body)
-        elif head[:1] == ["using"] and head[2:3] == ["="]:
+        if head[:1] == ["using"] and head[2:3] == ["="]:
             yield Alias(head[1], type_name(" ".join(head[3:])))
         elif head[:1] == ["typedef"] and opening < 0:
             yield Alias(head[-1], type_name(" ".join(head[1:-1])))

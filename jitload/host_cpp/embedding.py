@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.cpptext.includes import read_headers
+from jitload.cpptext.includes import with_headers
 from jitload.errors import JitLoadError
 from jitload.request.request import HostSource
 
@@ -54,7 +54,7 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     """
     texts = [text for unit in host.units for _, text in unit.pieces]
     if host.cubins:
-        texts += [path.read_text(errors="replace") for path in read_headers(texts, include_dirs, ()) if path.is_file()]
+        texts = [with_headers("\n".join(texts), (), include_dirs, ())]
     words = {word for text in texts for word in re.findall(r"\w+|##", text)}
     for name, _ in host.cubins:
         if words.isdisjoint((name, f"{_SYMBOL_PREFIX}{name}", "##")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -356,29 +356,20 @@ def list_sizes(slots: Sequence[ParameterSlot | Parameter]) -> str:
 
 def check_layouts(compiled: Sequence[CompiledSource]) -> None:
     """Raise LaunchSpecError if kernels differ between architectures. The same C++ has to launch them all."""
-    for later in compiled[1:]:
-        if difference := _layout_difference(compiled[0].cubin, later.cubin):
+    first, *others = (source.cubin for source in compiled)
+    for other in others:
+        layouts, other_layouts = Counter(_layouts(first)), Counter(_layouts(other))
+        if differing := [*(layouts - other_layouts), *(other_layouts - layouts)]:
             raise LaunchSpecError(
-                difference,
+                f"kernel {differing[0][0]!r} differs between {first.arch} and {other.arch}, or is missing",
                 hint="Make one module for each architecture, or declare the same kernels for all of them.",
             )
 
 
-def _layout_difference(first: Cubin, second: Cubin) -> str:
-    """Return how the kernels for two architectures differ, or "" if the same C++ can launch both."""
-    for cubin, counterpart in ((first, second), (second, first)):
-        names = {kernel.name for kernel in counterpart.kernels}
-        if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
-            return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
-    if _layouts(first) != _layouts(second):
-        return f"the kernels of {first.arch} and {second.arch} take different parameters"
-    return ""
+def _layouts(cubin: Cubin) -> Iterator[tuple[str, tuple[tuple[object, ...], ...]]]:
+    """Yield the names and parameters of a cubin's kernels, without the kinds and offsets of the parameters.
 
-
-def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
-    """Return the sorted names and parameters of a cubin's kernels, without the kinds and offsets of the parameters.
-
-    Compilers may order kernels differently. They may also disagree on whether an enum is a signed integer. The driver
+    Compilers may disagree on whether an enum is a signed integer. The driver
     itself puts each parameter at its offset. These depend on the architecture if a parameter is aligned to 128 bytes.
     """
-    return sorted((k.name, [(p.type, p.size, p.alignment) for p in k.parameters]) for k in cubin.kernels)
+    return ((k.name, tuple((p.type, p.size, p.alignment) for p in k.parameters)) for k in cubin.kernels)

@@ -135,14 +135,6 @@ def _scalar(kind: ParameterKind, dtype: str, size: int) -> _Element:
     return _Element(kind, dtype, size, size)
 
 
-def _integers() -> Iterator[tuple[str, _Element]]:
-    """Yield (name, element) pairs for the integers that the table of dtypes has under another name."""
-    for name, size in {"char": 1, "long": 8, "wchar_t": 4}.items():
-        yield name, _scalar("int", f"int{8 * size}", size)
-    for name, size in {"unsigned long": 8, "char8_t": 1, "char16_t": 2, "char32_t": 4}.items():
-        yield name, _scalar("uint", f"uint{8 * size}", size)
-
-
 def _vectors() -> Iterator[tuple[str, _Element]]:
     """Yield (name, element) pairs for CUDA's vector types.
 
@@ -163,8 +155,12 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
     yield "dim3", _Element("struct", "uint32", 12, 4)
 
 
+# The integers that the table of dtypes has under another name, with their sizes in bytes.
+_INTEGERS = {"char": 1, "long": 8, "wchar_t": 4}
+_UNSIGNED = {"unsigned long": 8, "char8_t": 1, "char16_t": 2, "char32_t": 4}
 _SCALARS = {
-    **dict(_integers()),
+    **{name: _scalar("int", f"int{8 * size}", size) for name, size in _INTEGERS.items()},
+    **{name: _scalar("uint", f"uint{8 * size}", size) for name, size in _UNSIGNED.items()},
     **{row.cpp: _scalar(row.kind, row.dtype, row.size) for row in ELEMENT_TYPES.values() if row.cpp},
 }
 _ELEMENTS = {
