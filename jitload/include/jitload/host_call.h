@@ -8,14 +8,17 @@
 
 #include <jitload/host_result.h>
 
+#include <type_traits>
+#include <utility>
 #if defined(__EXCEPTIONS) || defined(__cpp_exceptions)
 #include <exception>
 #endif
 
-template <class __jitload_t> struct __jitload_value { typedef __jitload_t __jitload_type; };
-template <class __jitload_t> struct __jitload_value<const __jitload_t> { typedef __jitload_t __jitload_type; };
-template <class __jitload_t> struct __jitload_value<const __jitload_t&> { typedef __jitload_t __jitload_type; };
-template <class __jitload_t> struct __jitload_value<__jitload_t&&> { typedef __jitload_t __jitload_type; };
+/* The type of a parameter's argument: a value, also if the parameter is a reference that accepts one. */
+template <class __jitload_t>
+using __jitload_value =
+    std::conditional_t<std::is_lvalue_reference_v<__jitload_t> && !std::is_const_v<std::remove_reference_t<__jitload_t>>,
+                       __jitload_t, std::remove_const_t<std::remove_reference_t<__jitload_t>>>;
 
 /* Replaces an enum by its integer type, also behind a pointer. */
 template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_promote {
@@ -30,70 +33,45 @@ template <class __jitload_t> struct __jitload_promote<__jitload_t*, false> {
 
 /* The size of a parameter, or 0 if its type cannot be passed: a reference, a function, or an object with a copy
  * constructor. */
-template <class __jitload_t> struct __jitload_size {
-  static constexpr unsigned long __jitload_bytes = __is_trivially_copyable(__jitload_t) ? sizeof(__jitload_t) : 0;
-};
-template <class __jitload_t> struct __jitload_size<__jitload_t&> { static constexpr unsigned long __jitload_bytes = 0; };
-template <class __jitload_r, class... __jitload_p> struct __jitload_size<__jitload_r (*)(__jitload_p...)> {
-  static constexpr unsigned long __jitload_bytes = 0;
-};
+template <class __jitload_t> constexpr unsigned long __jitload_size() {
+  if constexpr (std::is_reference_v<__jitload_t> || std::is_function_v<std::remove_pointer_t<__jitload_t>>) {
+    return 0;
+  } else {
+    return __is_trivially_copyable(__jitload_t) ? sizeof(__jitload_t) : 0;
+  }
+}
 
-template <class __jitload_t> struct __jitload_alignment { static constexpr unsigned long __jitload_bytes = alignof(__jitload_t); };
-template <class __jitload_t> struct __jitload_alignment<__jitload_t&> { static constexpr unsigned long __jitload_bytes = 8; };
+template <class __jitload_t> constexpr unsigned long __jitload_alignment() {
+  return alignof(std::conditional_t<std::is_reference_v<__jitload_t>, void*, __jitload_t>);
+}
 
 /* The kind of a result of type `__jitload_t`. */
-template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_kind {
-  static constexpr int __jitload_number = __JITLOAD_UNSUPPORTED;
-};
-template <class __jitload_t> struct __jitload_kind<__jitload_t, true>
-    : __jitload_kind<__underlying_type(__jitload_t), false> {};
-#define __JITLOAD_KIND(type, kind)                            \
-  template <> struct __jitload_kind<type, false> {            \
-    static constexpr int __jitload_number = __JITLOAD_##kind; \
-  };
-__JITLOAD_KIND(void, VOID)
-__JITLOAD_KIND(bool, BOOL)
-__JITLOAD_KIND(char, INT)
-__JITLOAD_KIND(signed char, INT)
-__JITLOAD_KIND(short, INT)
-__JITLOAD_KIND(int, INT)
-__JITLOAD_KIND(long, INT)
-__JITLOAD_KIND(long long, INT)
-__JITLOAD_KIND(unsigned char, UINT)
-__JITLOAD_KIND(unsigned short, UINT)
-__JITLOAD_KIND(unsigned int, UINT)
-__JITLOAD_KIND(unsigned long, UINT)
-__JITLOAD_KIND(unsigned long long, UINT)
-__JITLOAD_KIND(float, FLOAT)
-__JITLOAD_KIND(double, FLOAT)
-#undef __JITLOAD_KIND
+template <class __jitload_t> constexpr int __jitload_kind() {
 #ifdef __CUDA_RUNTIME_API_H__
-template <> struct __jitload_kind<cudaError_t, true> {
-  static constexpr int __jitload_number = __JITLOAD_CUDA_ERROR;
-};
+  if (std::is_same_v<__jitload_t, cudaError_t>) return __JITLOAD_CUDA_ERROR;
 #endif
+  if constexpr (std::is_enum_v<__jitload_t>) return __jitload_kind<std::underlying_type_t<__jitload_t>>();
+  if (std::is_void_v<__jitload_t>) return __JITLOAD_VOID;
+  if (std::is_same_v<__jitload_t, bool>) return __JITLOAD_BOOL;
+  if (std::is_same_v<__jitload_t, float> || std::is_same_v<__jitload_t, double>) return __JITLOAD_FLOAT;
+  if constexpr (std::is_integral_v<__jitload_t>) {
+    if (sizeof(__jitload_t) <= 8) return std::is_signed_v<__jitload_t> ? __JITLOAD_INT : __JITLOAD_UINT;
+  }
+  return __JITLOAD_UNSUPPORTED;
+}
 
 /* Whether a type is a class that tvm-ffi converts, or a pointer to an object of tvm-ffi. */
-template <class __jitload_t, bool = __is_class(__jitload_t)> struct __jitload_converted {
-  static constexpr bool __jitload_holds = false;
-};
+template <class __jitload_t> constexpr bool __jitload_is_converted() {
 #ifdef TVM_FFI_OBJECT_H_
-template <class __jitload_t> struct __jitload_converted<__jitload_t, true> {
-  static constexpr bool __jitload_holds = ::tvm::ffi::TypeTraits<__jitload_t>::convert_enabled;
-};
-char __jitload_is_object(const volatile ::tvm::ffi::Object*);
-long __jitload_is_object(...);
-template <class __jitload_t> struct __jitload_converted<__jitload_t*, false> {
-  static constexpr bool __jitload_holds = sizeof(__jitload_is_object((__jitload_t*)0)) == 1;
-};
+  if constexpr (std::is_class_v<__jitload_t>) {
+    return ::tvm::ffi::TypeTraits<__jitload_t>::convert_enabled;
+  } else {
+    return std::is_pointer_v<__jitload_t> && std::is_convertible_v<__jitload_t, const volatile ::tvm::ffi::Object*>;
+  }
+#else
+  return false;
 #endif
-
-template <int... __jitload_i> struct __jitload_indices {};
-template <int __jitload_n, int... __jitload_i> struct __jitload_count_to
-    : __jitload_count_to<__jitload_n - 1, __jitload_n - 1, __jitload_i...> {};
-template <int... __jitload_i> struct __jitload_count_to<0, __jitload_i...> {
-  typedef __jitload_indices<__jitload_i...> __jitload_type;
-};
+}
 
 template <unsigned long...> struct __jitload_numbers {};
 /* A function's probe. Only its mangled name counts, which contains the function's type, its exported name, the kind of
@@ -122,50 +100,27 @@ static inline void __jitload_fail_with_code(__jitload_result* __jitload_out, cud
 }
 #endif
 
-template <int __jitload_number, class __jitload_r> struct __jitload_keep {
-  template <class __jitload_c> static void __jitload_store(__jitload_result* __jitload_out, __jitload_c __jitload_call) {
-    const __jitload_r __jitload_returned = __jitload_call();
+/* Call a function with the values at these addresses, and store its result. */
+template <int __jitload_number, class __jitload_r, class... __jitload_p, std::size_t... __jitload_i>
+static inline void __jitload_call(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
+                                  __jitload_result* __jitload_out, std::index_sequence<__jitload_i...>) {
+  (void)__jitload_args, (void)__jitload_out;
+  const auto __jitload_run = [&]() -> __jitload_r {
+    return __jitload_f(static_cast<__jitload_p&&>(*(__jitload_value<__jitload_p>*)__jitload_args[__jitload_i])...);
+  };
+  if constexpr (__jitload_number == __JITLOAD_VOID) {
+    __jitload_run();
+#ifdef __CUDA_RUNTIME_API_H__
+  } else if constexpr (__jitload_number == __JITLOAD_CUDA_ERROR) {
+    const cudaError_t __jitload_returned = __jitload_run();
+    if (__jitload_returned != cudaSuccess) __jitload_fail_with_code(__jitload_out, __jitload_returned);
+#endif
+  } else {
+    const __jitload_r __jitload_returned = __jitload_run();
     __jitload_out->integer = (long long)__jitload_returned;
     __jitload_out->number = (double)__jitload_returned;
   }
-};
-template <class __jitload_r> struct __jitload_keep<__JITLOAD_VOID, __jitload_r> {
-  template <class __jitload_c> static void __jitload_store(__jitload_result*, __jitload_c __jitload_call) {
-    __jitload_call();
-  }
-};
-#ifdef __CUDA_RUNTIME_API_H__
-template <class __jitload_r> struct __jitload_keep<__JITLOAD_CUDA_ERROR, __jitload_r> {
-  template <class __jitload_c> static void __jitload_store(__jitload_result* __jitload_out, __jitload_c __jitload_call) {
-    const cudaError_t __jitload_returned = __jitload_call();
-    if (__jitload_returned == cudaSuccess) return;
-    __jitload_fail_with_code(__jitload_out, __jitload_returned);
-  }
-};
-#endif
-
-/* Calls a function if all of its types can be passed. */
-template <bool, int __jitload_number, class __jitload_r, class... __jitload_p> struct __jitload_caller {
-  template <int... __jitload_i>
-  static void __jitload_call(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
-                             __jitload_result* __jitload_out, __jitload_indices<__jitload_i...>) {
-    (void)__jitload_args;
-    __jitload_keep<__jitload_number, __jitload_r>::__jitload_store(__jitload_out, [&]() -> __jitload_r {
-      return __jitload_f(static_cast<__jitload_p&&>(
-          *(typename __jitload_value<__jitload_p>::__jitload_type*)__jitload_args[__jitload_i])...);
-    });
-  }
-};
-template <int __jitload_number, class __jitload_r, class... __jitload_p>
-struct __jitload_caller<false, __jitload_number, __jitload_r, __jitload_p...> {
-  template <class __jitload_f, class __jitload_i>
-  static void __jitload_call(__jitload_f, void**, __jitload_result*, __jitload_i) {}
-};
-
-template <bool... __jitload_b> struct __jitload_all { static constexpr bool __jitload_holds = true; };
-template <bool __jitload_first, bool... __jitload_b> struct __jitload_all<__jitload_first, __jitload_b...> {
-  static constexpr bool __jitload_holds = __jitload_first && __jitload_all<__jitload_b...>::__jitload_holds;
-};
+}
 
 /* Selects the overload of a function with these types of parameters. */
 template <class... __jitload_p> struct __jitload_overload {
@@ -178,39 +133,28 @@ template <class... __jitload_p> struct __jitload_overload {
 template <class __jitload_name, class __jitload_r, class... __jitload_p>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
                                           __jitload_result* __jitload_out) {
-  constexpr bool __jitload_is_plain = __jitload_all<
-      !__jitload_converted<__jitload_r>::__jitload_holds,
-      (!__jitload_converted<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_holds)...>::__jitload_holds;
-  constexpr int __jitload_number =
-      __jitload_is_plain ? __jitload_kind<__jitload_r>::__jitload_number : __JITLOAD_CONVERTED;
-  constexpr bool __jitload_fits = __jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED &&
-      __jitload_all<(__jitload_size<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_bytes != 0)...>
-          ::__jitload_holds;
+  constexpr bool __jitload_is_plain =
+      (!__jitload_is_converted<__jitload_r>() && ... && !__jitload_is_converted<__jitload_value<__jitload_p>>());
+  constexpr int __jitload_number = __jitload_is_plain ? __jitload_kind<__jitload_r>() : (int)__JITLOAD_CONVERTED;
   __jitload_out->kind = __jitload_number;
-  __jitload_out->probe = (const void*)&__jitload_host_probe<
-      __jitload_r(typename __jitload_value<__jitload_p>::__jitload_type...), __jitload_name,
-      __jitload_numbers<(unsigned long)__jitload_number>,
-      __jitload_numbers<__jitload_size<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_bytes...>,
-      __jitload_numbers<__jitload_alignment<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_bytes...>,
-      void(typename __jitload_promote<typename __jitload_value<__jitload_p>::__jitload_type>::__jitload_type...)>;
-  typedef typename __jitload_count_to<(int)sizeof...(__jitload_p)>::__jitload_type __jitload_all_indices;
-  __jitload_caller<__jitload_fits, __jitload_number, __jitload_r, __jitload_p...>::__jitload_call(
-      __jitload_f, __jitload_args, __jitload_out, __jitload_all_indices());
-}
-
-/* The version for functions without parameters, because nvcc 13 crashes on the empty lists of types above. */
-template <class __jitload_name, class __jitload_r>
-static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, __jitload_result* __jitload_out) {
-  constexpr bool __jitload_is_plain = !__jitload_converted<__jitload_r>::__jitload_holds;
-  constexpr int __jitload_number =
-      __jitload_is_plain ? __jitload_kind<__jitload_r>::__jitload_number : __JITLOAD_CONVERTED;
-  __jitload_out->kind = __jitload_number;
-  __jitload_out->probe =
-      (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
-                                         __jitload_numbers<>, __jitload_numbers<>, void()>;
-  constexpr bool __jitload_fits = __jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED;
-  __jitload_caller<__jitload_fits, __jitload_number, __jitload_r>::__jitload_call(
-      __jitload_f, (void**)0, __jitload_out, __jitload_indices<>());
+  if constexpr (sizeof...(__jitload_p) == 0) { /* apart, because nvcc 13 crashes on empty packs here */
+    __jitload_out->probe =
+        (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
+                                           __jitload_numbers<>, __jitload_numbers<>, void()>;
+  } else {
+    __jitload_out->probe = (const void*)&__jitload_host_probe<
+        __jitload_r(__jitload_value<__jitload_p>...), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
+        __jitload_numbers<__jitload_size<__jitload_value<__jitload_p>>()...>,
+        __jitload_numbers<__jitload_alignment<__jitload_value<__jitload_p>>()...>,
+        void(typename __jitload_promote<__jitload_value<__jitload_p>>::__jitload_type...)>;
+  }
+  if constexpr (__jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED &&
+                (true && ... && (__jitload_size<__jitload_value<__jitload_p>>() != 0))) {
+    __jitload_call<__jitload_number>(__jitload_f, __jitload_args, __jitload_out,
+                                     std::index_sequence_for<__jitload_p...>());
+  } else {
+    (void)__jitload_f, (void)__jitload_args;
+  }
 }
 
 #ifdef __CUDACC__
