@@ -25,7 +25,7 @@ def check_requirement(function: str, term: str, test: Callable[[], Any], values:
     except GuardOnDataDependentSymNode:
         return
     if not is_true:
-        got = " and ".join(str(tuple(v) if isinstance(v, torch.Size) else v) for v in values())
+        got = " and ".join(str(list(v) if isinstance(v, torch.Size) else v) for v in values())
         raise ValueError(f"{function}(): requires {term}, {f'got {got}' if got else 'which is false in this call'}")
 
 

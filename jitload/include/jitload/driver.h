@@ -108,6 +108,7 @@ typedef struct jitload_cu_config {
   X(launch_ex, "cuLaunchKernelEx", (const jitload_cu_config*, void*, void**, void**))                     \
   X(allocate_async, "cuMemAllocAsync", (jitload_cu_address*, size_t, jitload_cu_stream))                  \
   X(free_async, "cuMemFreeAsync", (jitload_cu_address, jitload_cu_stream))                                \
+  X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))         \
   X(encode_tiled, "cuTensorMapEncodeTiled",                                                               \
     (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*,     \
      int, int, int, int))                                                                                 \
@@ -155,23 +156,22 @@ JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* dr
   return code;
 }
 
-/* Return the number of blocks in the cluster that a kernel was compiled for, `__cluster_dims__`, by default 1. */
-JITLOAD_INLINE int64_t jitload_declared_cluster_size(const jitload_driver* driver, jitload_cu_kernel kernel,
-                                                     jitload_cu_device device) {
-  int64_t blocks = 1;
+/* Read the extents of the cluster that a kernel was compiled for, `__cluster_dims__`, by default 1. Return the number of
+ * its blocks. */
+JITLOAD_INLINE int64_t jitload_declared_cluster(const jitload_driver* driver, jitload_cu_kernel kernel,
+                                                jitload_cu_device device, int64_t* extents) {
   for (int axis = 0; axis < 3; ++axis) {
     int extent = 0;
     driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + axis, kernel, device);
-    if (extent > 1) blocks *= extent;
+    extents[axis] = extent > 1 ? extent : 1;
   }
-  return blocks;
+  return extents[0] * extents[1] * extents[2];
 }
 
 /* Return the size of the largest cluster (n, 1, 1) of at most `blocks` blocks that the device can hold for a launch,
- * or 0 if the driver cannot tell. `count` is cuOccupancyMaxActiveClusters. */
-JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*, void*, const jitload_cu_config*),
-                                                jitload_cu_kernel kernel, const jitload_cu_config* launch,
-                                                uint64_t blocks) {
+ * or 0 if the driver cannot tell. */
+JITLOAD_INLINE uint32_t jitload_largest_cluster(const jitload_driver* driver, jitload_cu_kernel kernel,
+                                                const jitload_cu_config* launch, uint64_t blocks) {
   jitload_cu_attribute cluster = {JITLOAD_LAUNCH_CLUSTER, 0, {0}};
   jitload_cu_config probe = *launch;
   probe.attributes = &cluster;
@@ -181,7 +181,7 @@ JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*,
     int active = 0;
     cluster.value.extent[0] = probe.grid[0] = size;
     cluster.value.extent[1] = cluster.value.extent[2] = probe.grid[1] = probe.grid[2] = 1;
-    if (count(&active, kernel, &probe) == JITLOAD_CUDA_SUCCESS && active > 0) break;
+    if (driver->max_active_clusters(&active, kernel, &probe) == JITLOAD_CUDA_SUCCESS && active > 0) break;
   }
   return size;
 }

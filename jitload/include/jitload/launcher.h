@@ -28,8 +28,7 @@ inline namespace v1 {
   X(library_unload, "cuLibraryUnload", (jitload_cu_library))                    \
   X(push_context, "cuCtxPushCurrent_v2", (jitload_cu_context))                  \
   X(pop_context, "cuCtxPopCurrent_v2", (jitload_cu_context*))                   \
-  X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*)) \
-  X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))
+  X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*))
 
 /* Functions that are NULL if the driver does not have them: those about kernels are new in CUDA 12.3 or 12.4. */
 #define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                              \

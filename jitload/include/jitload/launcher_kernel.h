@@ -151,12 +151,13 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes
   const Driver* driver = state->driver;
   DeviceKernel* slot = &state->slots[device];
   void* function = nullptr;
+  int64_t cluster[3];
   int max_shared = 0, static_shared = 0, code = 0;
   if (slot->shared_limit < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
     if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU) return SetArchitectureError(state, device);
-    if (code == 0 && jitload_declared_cluster_size(driver, state->kernel, device) > JITLOAD_PORTABLE_CLUSTER) {
+    if (code == 0 && jitload_declared_cluster(driver, state->kernel, device, cluster) > JITLOAD_PORTABLE_CLUSTER) {
       AllowLargeCluster(state, device);
     }
   }

@@ -27,14 +27,6 @@ JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* 
   if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
-/* Return the size of the largest cluster of fewer blocks than `cluster` that the device can hold. */
-JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config,
-                                         const uint32_t* cluster) {
-  const uint64_t blocks = CountBlocks(cluster);
-  return blocks == 0 ? 0 : jitload_largest_cluster(state->driver->max_active_clusters, state->kernel, config,
-                                                   blocks - 1);
-}
-
 /* Format what is wrong with the cluster of a failed launch: the driver's errors name no limit. Without a cluster, the
  * text is empty. */
 JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text,
@@ -49,9 +41,9 @@ JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload
     snprintf(text + used, size - used, ": grid.%c is not a multiple of cluster.%c", "xyz"[i], "xyz"[i]);
     return;
   }
-  const bool is_below_maximum = CountBlocks(cluster) <= JITLOAD_MAX_CLUSTER;
-  if (is_below_maximum && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
-  const uint32_t limit = LargestCluster(state, config, cluster);
+  const uint64_t blocks = CountBlocks(cluster);
+  if (blocks <= JITLOAD_MAX_CLUSTER && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
+  const uint32_t limit = jitload_largest_cluster(state->driver, state->kernel, config, blocks - 1);
   if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);
 }
 

@@ -1,26 +1,38 @@
 /* Error messages for invalid arguments. */
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "arguments.h"
+
+void jitload_append(char* text, size_t size, const char* format, ...) {
+  const size_t used = strlen(text);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text + used, size - used, format, values);
+  va_end(values);
+}
+
+void jitload_format_extents(const int64_t* extents, int32_t count, char* text, size_t size) {
+  *text = 0;
+  for (int32_t i = 0; i < count; ++i) jitload_append(text, size, "%s%lld", i == 0 ? "[" : ", ", (long long)extents[i]);
+  jitload_append(text, size, count == 0 ? "[]" : "]");
+}
 
 static void jitload_format_dtype(DLDataType dtype, char* text, size_t size) {
   static const char* const small[] = {"float8_e3m4",   "float8_e4m3",     "float8_e4m3b11fnuz", "float8_e4m3fn",
                                       "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
                                       "float6_e2m3fn", "float6_e3m2fn",   "float4_e2m1fn"};
   static const char* const base[] = {"int", "uint", "float", "handle", "bfloat", "complex"};
-  int length = 0;
   if (dtype.code == kDLBool) {
-    length = snprintf(text, size, "bool");
+    snprintf(text, size, "bool");
   } else if (dtype.code >= kDLFloat8_e3m4 && dtype.code <= kDLFloat4_e2m1fn) {
-    length = snprintf(text, size, "%s", small[dtype.code - kDLFloat8_e3m4]);
+    snprintf(text, size, "%s", small[dtype.code - kDLFloat8_e3m4]);
   } else if (dtype.code <= kDLComplex) {
-    length = snprintf(text, size, "%s%d", base[dtype.code], dtype.bits);
+    snprintf(text, size, "%s%d", base[dtype.code], dtype.bits);
   } else {
-    length = snprintf(text, size, "dtype(code=%d, bits=%d)", dtype.code, dtype.bits);
+    snprintf(text, size, "dtype(code=%d, bits=%d)", dtype.code, dtype.bits);
   }
-  if (dtype.lanes > 1 && length > 0 && (size_t)length < size) {
-    snprintf(text + length, size - (size_t)length, "x%d", dtype.lanes);
-  }
+  if (dtype.lanes > 1) jitload_append(text, size, "x%d", dtype.lanes);
 }
 
 static const char* jitload_format_device(DLDevice device, char* text, size_t size) {
@@ -164,14 +176,12 @@ static void jitload_format_copy(const jitload_kernel* kernel, const jitload_para
 
 static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {
   char names[1024] = "";
-  size_t used = 0;
-  for (int32_t i = 0; i < kernel->param_count && used < sizeof names; ++i) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
     if (kernel->params[i].argument < 0) continue;
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : " (", kernel->params[i].name);
+    jitload_append(names, sizeof names, "%s%s", *names ? ", " : " (", kernel->params[i].name);
   }
-  const int is_cut = used + 1 >= sizeof names;
   return jitload_fail("TypeError", "%s() takes %d argument%s%s%s, got %d", kernel->name, (int)kernel->argument_count,
-                      kernel->argument_count == 1 ? "" : "s", names, is_cut ? "…)" : used != 0 ? ")" : "", (int)num_args);
+                      kernel->argument_count == 1 ? "" : "s", names, *names ? ")" : "", (int)num_args);
 }
 
 /* Set the error for a ctypes structure whose members differ from the parameter's. */
@@ -249,11 +259,10 @@ static int jitload_check_dtype(const jitload_kernel* kernel, const jitload_param
   return jitload_raise_param_type_error(kernel, param, got);
 }
 
-/* Write `x=float32, y=float32`: the dtypes of the tensors in `args`, or if it is NULL, those that the kernel takes. */
-static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args, char* text, size_t size) {
-  size_t used = 0;
-  *text = 0;
-  for (int32_t i = 0; i < kernel->param_count && used < size; ++i) {
+/* Append `x=float32, y=float32`: the dtypes of the tensors in `args`, or if it is NULL, those that the kernel takes. */
+static void jitload_append_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args, char* text, size_t size) {
+  const char* separator = "";
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
     if (param->kind != JITLOAD_POINTER || param->argument < 0) continue;
     const DLTensor* tensor = args != NULL ? jitload_get_tensor(&args[param->argument]) : NULL;
@@ -261,24 +270,23 @@ static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny*
     char dtype[48];
     const DLDataType expected = {param->dtype_code, param->dtype_bits, 1};
     jitload_format_dtype(tensor != NULL ? tensor->dtype : expected, dtype, sizeof dtype);
-    used += (size_t)snprintf(text + used, size - used, "%s%s=%s", used != 0 ? ", " : "", param->name, dtype);
+    jitload_append(text, size, "%s%s=%s", separator, param->name, dtype);
+    separator = ", ";
   }
 }
 
 int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
-  char got[512], supported[2048] = "";
+  char got[512] = "", supported[2048] = "";
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
     if (param->argument >= 0 && jitload_check_kind(kernel, param, &args[param->argument]) != 0) return -1;
   }
-  jitload_format_dtypes(kernel, args, got, sizeof got);
-  size_t used = 0;
-  for (int32_t i = 0; i < kernel->variant_count && used < sizeof supported; ++i) {
-    char dtypes[512];
-    jitload_format_dtypes(&kernel->module->kernels[kernel->first_variant + i], NULL, dtypes, sizeof dtypes);
-    used += (size_t)snprintf(supported + used, sizeof supported - used, "%s(%s)", i != 0 ? ", " : "", dtypes);
+  jitload_append_dtypes(kernel, args, got, sizeof got);
+  for (int32_t i = 0; i < kernel->variant_count; ++i) {
+    jitload_append(supported, sizeof supported, i != 0 ? "), (" : "(");
+    jitload_append_dtypes(&kernel->module->kernels[kernel->first_variant + i], NULL, supported, sizeof supported);
   }
-  return jitload_fail("TypeError", "%s(): no kernel takes (%s); there are kernels for %s", kernel->name, got, supported);
+  return jitload_fail("TypeError", "%s(): no kernel takes (%s); there are kernels for %s)", kernel->name, got, supported);
 }
 
 static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
@@ -316,14 +324,6 @@ static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* a
                         jitload_format_device(other->device, other_device, sizeof other_device));
   }
   return 0;
-}
-
-static void jitload_format_extents(const int64_t* extents, int32_t count, char* text, size_t size) {
-  size_t used = (size_t)snprintf(text, size, "[");
-  for (int32_t i = 0; i < count && used < size; ++i) {
-    used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? ", " : "", (long long)extents[i]);
-  }
-  if (used < size) snprintf(text + used, size - used, "]");
 }
 
 static int jitload_check_layout(const jitload_kernel* kernel, const jitload_param* param,

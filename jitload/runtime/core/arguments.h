@@ -25,6 +25,11 @@ int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* 
 int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
+/* Append to a text, as much as fits. */
+__attribute__((format(printf, 3, 4))) void jitload_append(char* text, size_t size, const char* format, ...);
+/* Format extents as torch does: `[3, 4]`. */
+void jitload_format_extents(const int64_t* extents, int32_t count, char* text, size_t size);
+
 /* Read or encode rarer kinds of arguments. The readers return 0 for an invalid argument. */
 int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out);
 uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);

@@ -195,8 +195,9 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   }
   int static_shared = 0;
   driver->kernel_attribute(&static_shared, JITLOAD_FUNCTION_STATIC_SHARED, handle, device);
+  int64_t cluster[3];
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
-      jitload_declared_cluster_size(driver, handle, device) > JITLOAD_PORTABLE_CLUSTER) {
+      jitload_declared_cluster(driver, handle, device, cluster) > JITLOAD_PORTABLE_CLUSTER) {
     driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, handle, device);
   }
   slot->dynamic_shared_limit = JITLOAD_DEFAULT_SHARED - static_shared;

@@ -1,24 +1,16 @@
 /* Errors of launches: from launch expressions, from extents and from the driver. */
-#include <dlfcn.h>
 #include <stdio.h>
 
 #include "runtime.h"
 
-/* Write a tensor's shape as Python does: `(3, 4)`. */
-static void jitload_format_shape(const DLTensor* tensor, char* text, size_t size) {
-  size_t used = (size_t)snprintf(text, size, "(");
-  for (int32_t i = 0; i < tensor->ndim && used < size; ++i) {
-    used += (size_t)snprintf(text + used, size - used, "%s%lld", i == 0 ? "" : ", ", (long long)tensor->shape[i]);
-  }
-  if (used < size) snprintf(text + used, size - used, "%s", tensor->ndim == 1 ? ",)" : ")");
-}
-
 static int jitload_raise_shapes_error(const jitload_kernel* kernel, const jitload_eval* eval, const char* text) {
-  char left[256], right[256];
-  const TVMFFIAny* args = (const TVMFFIAny*)eval->args;
-  jitload_format_shape(jitload_get_tensor(&args[eval->left]), left, sizeof left);
-  jitload_format_shape(jitload_get_tensor(&args[eval->right]), right, sizeof right);
-  return jitload_fail("ValueError", "%s(): %s, got %s and %s", kernel->name, text, left, right);
+  char shapes[2][256];
+  const int64_t arguments[2] = {eval->left, eval->right};
+  for (int i = 0; i < 2; ++i) {
+    const DLTensor* tensor = jitload_get_tensor((const TVMFFIAny*)eval->args + arguments[i]);
+    jitload_format_extents(tensor->shape, tensor->ndim, shapes[i], sizeof shapes[i]);
+  }
+  return jitload_fail("ValueError", "%s(): %s, got %s and %s", kernel->name, text, shapes[0], shapes[1]);
 }
 
 int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval) {
@@ -157,48 +149,28 @@ int jitload_raise_driver_error(const jitload_driver* driver, const char* functio
                       function, action, text);
 }
 
-/* Read the extents of a launch's cluster: those of the launch, or else those that the kernel was compiled for. */
-static void jitload_read_cluster(const jitload_driver* driver, const jitload_request* request, const jitload_slot* slot,
-                                 jitload_cu_device device, int64_t* cluster) {
-  for (int i = 0; i < 3; ++i) {
-    int declared = 0;
-    driver->kernel_attribute(&declared, JITLOAD_FUNCTION_CLUSTER_WIDTH + i, slot->kernel, device);
-    cluster[i] = request->kernel->flags & JITLOAD_HAS_CLUSTER ? request->plan.cluster[i] : declared > 0 ? declared : 1;
-  }
-}
-
-/* Return the size of the largest cluster that the device can hold. Return 0 if it can hold `blocks`, or if the driver
- * cannot tell. */
-static int jitload_cluster_limit(const jitload_request* request, const jitload_slot* slot, int64_t blocks) {
-  typedef jitload_cu_result (*count_fn)(int*, void*, const jitload_cu_config*);
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  count_fn count_clusters = library != NULL ? (count_fn)dlsym(library, "cuOccupancyMaxActiveClusters") : NULL;
-  if (count_clusters == NULL) return 0;
-  jitload_cu_config config = {};
-  config.shared_bytes = (uint32_t)request->plan.shared_bytes;
-  for (int i = 0; i < 3; ++i) config.block[i] = (uint32_t)request->plan.block[i];
-  const int64_t limit = jitload_largest_cluster(count_clusters, slot->kernel, &config, (uint64_t)blocks);
-  return limit < blocks ? (int)limit : 0;
-}
-
 /* Format what is wrong with the cluster of a failed launch; `hint` stays empty if nothing is. */
-static void jitload_format_cluster_hint(const jitload_request* request, const jitload_slot* slot,
-                                        jitload_cu_device device,
-                                        char* hint, size_t size) {
-  int64_t cluster[3];
-  jitload_read_cluster(jitload_loaded_driver, request, slot, device, cluster);
+static void jitload_format_cluster_hint(const jitload_driver* driver, const jitload_request* request,
+                                        const jitload_slot* slot, jitload_cu_device device, char* hint, size_t size) {
+  const jitload_plan* plan = &request->plan;
+  int64_t declared[3];
+  jitload_declared_cluster(driver, slot->kernel, device, declared);
+  const int64_t* cluster = request->kernel->flags & JITLOAD_HAS_CLUSTER ? plan->cluster : declared;
   const int64_t blocks = cluster[0] * cluster[1] * cluster[2];
   if (blocks < 2) return;
   for (int i = 0; i < 3; ++i) {
-    if (request->plan.grid[i] % cluster[i] == 0) continue;
+    if (plan->grid[i] % cluster[i] == 0) continue;
     snprintf(hint, size, "; grid.%c (%lld) is not a multiple of the kernel's own cluster.%c (%lld)", "xyz"[i],
-             (long long)request->plan.grid[i], "xyz"[i], (long long)cluster[i]);
+             (long long)plan->grid[i], "xyz"[i], (long long)cluster[i]);
     return;
   }
-  const int limit = jitload_cluster_limit(request, slot, blocks);
-  if (limit == 0) return;
+  jitload_cu_config config = {};
+  config.shared_bytes = (uint32_t)plan->shared_bytes;
+  for (int i = 0; i < 3; ++i) config.block[i] = (uint32_t)plan->block[i];
+  const int64_t limit = jitload_largest_cluster(driver, slot->kernel, &config, (uint64_t)blocks);
+  if (limit == 0 || limit >= blocks) return;
   snprintf(hint, size, "; a cluster of (%lld, %lld, %lld), %lld blocks, is not possible here: the limit is %d blocks",
-           (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, limit);
+           (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, (int)limit);
 }
 
 int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
@@ -219,7 +191,7 @@ int jitload_raise_launch_error(const jitload_request* request, const jitload_slo
              "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld", max_threads,
              (long long)threads);
   } else {
-    jitload_format_cluster_hint(request, slot, device, hint, sizeof hint);
+    jitload_format_cluster_hint(driver, request, slot, device, hint, sizeof hint);
   }
   return jitload_fail("RuntimeError",
                       "%s(): the launch failed: %s; grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "
