@@ -191,10 +191,6 @@ def _fp8(x: torch.Tensor, out: torch.Tensor, n: int) -> dict[int, Any]:
     return {1: torch.stack([x.to(kind).float() for kind in kinds], 1).reshape(-1)}
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, *_: Any) -> torch.Tensor:
-    return torch.softmax(q.double() @ k.double().T / 8, 1) @ v.double()
-
-
 def _taps(x: torch.Tensor, out: torch.Tensor, n: int) -> torch.Tensor:
     kernel = torch.tensor([[[1.0, 4, 6, 4, 1]]]).double()
     return torch.conv1d(x.double()[None, None], kernel, padding=2)[0, 0] / 16 + 7
@@ -248,11 +244,6 @@ CASES: dict[str, Case] = {
         arguments=(floats(256).abs(), zeros(2), zeros(1, dtype=torch.float64), 250),
         expected=lambda x, *_: {1: torch.stack([x[:250].double().sum(), x[:250].max().double()]),
                                 2: x[:250].double().sum()[None]}),
-    "histogram": Case(file="atomics", launch=(5, 96),
-        expected=by_torch(1, lambda x, *_: torch.bincount(x.int(), minlength=256)),
-        arguments=(ints(5000, high=256).to(torch.uint8), zeros(256, dtype=I32), 5000)),
-    "chained_scan": Case(file="atomics", launch=(16, 32), expected=by_torch(1, lambda x, *_: x.cumsum(0)),
-        arguments=(ints(512), *(zeros(512, dtype=I32) for _ in range(3)))),
     "last_block": Case(file="atomics", launch=(6, 32), rtol=1e-4, arguments=(
         floats(6 * 32 * 64).abs(), zeros(192), zeros(1), zeros(1, dtype=U32)),
         expected=lambda x, *_: {2: x.double().sum()[None], 3: np.array([0])}),
@@ -294,12 +285,4 @@ CASES: dict[str, Case] = {
         expected=lambda scale, x, _, last: {2: x * scale, 3: torch.tensor([7, 7, 7, x[3].item()])}),
     "vectors": Case(file="language", launch=(1, 64), arguments=(floats(50, 4), zeros(50, 4), 50),
         expected=by_torch(1, lambda x, *_: x.flip(1))),
-    "softmax": Case(file="models", launch=(7, 128),
-        arguments=(floats(7, 1000, scale=3), zeros(7, 1000), 1000), rtol=1e-5,
-        gpu_rtol=1e-5, expected=by_torch(1, lambda x, *_: torch.softmax(x.double(), 1))),
-    "matmul": Case(file="models", launch=((4, 3), (16, 16)), rtol=1e-4, gpu_rtol=1e-5,
-        arguments=(floats(45, 70), floats(70, 60), zeros(45, 60), 45, 60, 70),
-        expected=by_torch(2, lambda a, b, *_: a.double() @ b.double())),
-    "attention": Case(file="models", launch=(9, 64), rtol=1e-4, gpu_rtol=1e-5, expected=by_torch(3, _attention),
-        arguments=(floats(9, 64), floats(50, 64), floats(50, 64), zeros(9, 64), 50, 0.125)),
 }  # fmt: skip

@@ -28,7 +28,7 @@ def module() -> Callable[..., jitload.Module]:
     @functools.cache
     def build(file: str, arch: str | tuple[str, ...] = "cpu") -> jitload.Module:
         source = (SOURCES / f"{file}.cu").read_text()
-        flags = OPTIMIZED if file in ("blocks", "language", "models", "warps") else None
+        flags = OPTIMIZED if file in ("blocks", "language", "warps") else None
         return jitload.load_inline(
             f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file), extra_cflags=flags
         )

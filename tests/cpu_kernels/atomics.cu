@@ -25,37 +25,6 @@ extern "C" __global__ void float_atomics(const float* x, float* f, double* d, in
   } while (old != seen);
 }
 
-extern "C" __global__ void histogram(const unsigned char* x, int* out, int n) {
-  __shared__ int bins[256];
-  for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
-  __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&bins[x[i]], 1);
-  __syncthreads();
-  for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&out[i], bins[i]);
-}
-
-extern "C" __global__ void chained_scan(const int* x, int* out, volatile int* sums, volatile int* ready) {
-  // Each block waits for the one before it.
-  __shared__ int before;
-  if (threadIdx.x == 0) {
-    if (blockIdx.x > 0) {
-      while (ready[blockIdx.x - 1] == 0) {
-      }
-      __threadfence();
-    }
-    before = blockIdx.x > 0 ? sums[blockIdx.x - 1] : 0;
-    int sum = before;
-    for (int i = 0; i < blockDim.x; ++i) sum += x[blockIdx.x * blockDim.x + i];
-    sums[blockIdx.x] = sum;
-    __threadfence();
-    ready[blockIdx.x] = 1;
-  }
-  __syncthreads();
-  int sum = before;
-  for (int i = 0; i <= threadIdx.x; ++i) sum += x[blockIdx.x * blockDim.x + i];
-  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
-}
-
 extern "C" __global__ void last_block(const float* x, float* parts, float* out, unsigned* done) {
   __shared__ bool is_last;
   float sum = 0;

@@ -1,6 +1,5 @@
 // What host code does with its own kernels, without CUDA's larger headers.
 #include <cuda.h>
-#include <stdio.h>
 
 #include "export.h"
 
@@ -48,15 +47,6 @@ __global__ void add_up(const float* x, int n) {
   for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&total, x[i]);
 }
 
-__global__ void of_cluster(float* x, int n) {
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) x[i] = float(rank);
-}
-
-__global__ void say(const float* x) { printf("says %g\n", *x); }
-
 void launch_elsewhere(float* x, int n);
 
 long symbols(float* x, int n) {
@@ -90,16 +80,6 @@ long lambdas(float* x, int n) {
 }
 EXPORT(lambdas)
 
-long clusters(float* x, int n) {
-  cudaLaunchConfig_t config = {};
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = 2, attribute.val.clusterDim.y = 1, attribute.val.clusterDim.z = 1;
-  config.gridDim = dim3((n + 63) / 64), config.blockDim = dim3(64), config.attrs = &attribute, config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, of_cluster, x, n);
-}
-EXPORT(clusters)
-
 long cooperative(float* x, int n) {
   void* arguments[] = {&x, &n};
   const void* kernel = reinterpret_cast<const void*>(static_cast<void (*)(float*, int)>(hidden));
@@ -127,36 +107,22 @@ EXPORT(textures)
 
 long graphs(float* x, int n) {
   cudaStream_t stream = nullptr;
-  cudaEvent_t begin = nullptr, end = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   TRY(cudaDeviceSynchronize());
   TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  TRY(cudaEventCreate(&begin));
-  TRY(cudaEventCreate(&end));
   TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   hidden<<<(n + 255) / 256, 256, 0, stream>>>(x, n);
   hidden<<<(n + 255) / 256, 256, 0, stream>>>(x, n);
   TRY(cudaStreamEndCapture(stream, &graph));
   TRY(cudaGraphInstantiate(&executable, graph, 0));
-  TRY(cudaEventRecord(begin, stream));
   for (int i = 0; i < 3; ++i) TRY(cudaGraphLaunch(executable, stream));
-  TRY(cudaEventRecord(end, stream));
-  TRY(cudaEventSynchronize(end));
-  float milliseconds = -1;
-  TRY(cudaEventElapsedTime(&milliseconds, begin, end));
+  TRY(cudaStreamSynchronize(stream));
   TRY(cudaGraphExecDestroy(executable));
   TRY(cudaGraphDestroy(graph));
-  TRY(cudaStreamDestroy(stream));
-  return milliseconds >= 0 ? 0 : -1;
+  return cudaStreamDestroy(stream);
 }
 EXPORT(graphs)
-
-long prints(float* x, int) {
-  say<<<1, 1>>>(x);
-  return cudaDeviceSynchronize();
-}
-EXPORT(prints)
 
 long units(float* x, int n) {
   launch_elsewhere(x, n);
