@@ -1,27 +1,36 @@
-"""Hand-written C++: what is refused before the compiler runs, and what the built library contains."""
+"""Hand-written C++: what is refused before the compiler runs, the built library, its link, and objects in its place."""
 
+import importlib.util
 import json
+import platform
 import pydoc
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
-from builds import ADD, ARCH, ROOT
+from builds import ADD, ARCH, EXPORT, ROOT, run_python
+from support.wrappers import undefined_symbols
 
 import jitload
 from jitload import Launch
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, LoadError
+from jitload.host_cpp import link
 from jitload.host_cpp.embedding import missing_cubin_hint
+from jitload.host_cpp.link import find_driver_calls
 from jitload.model import Cubin
 from jitload.request.arguments import Call, read_options
 from jitload.request.cubins import read_embedded_cubins
 from jitload.request.request import make_request
 from jitload.request.sources import Sources
 from jitload.sources.common import Tools, library_key
+from jitload.toolchain.host import Compiler
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -231,3 +240,213 @@ def test_everything_is_in_the_key(monkeypatch):
 def test_the_header_of_a_type_of_cudas_is_named():
     with pytest.raises(CompileError, match=r"#include <cuda_fp16\.h> declares CUDA.s types of this kind: __half"):
         jitload.build_inline("m", cpp_sources="int f() { return sizeof(half); }", functions="f")
+
+
+# ---- the link -------------------------------------------------------------------------------------------------------
+
+EXPORTED_ADD = "int add(int a, int b) { return a + b; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);"
+needs_gold = pytest.mark.skipif(
+    platform.machine() != "x86_64" or shutil.which("ld.gold") is None, reason="needs GNU gold on x86-64"
+)
+
+
+@needs_gold
+@pytest.mark.parametrize("works", [True, False])
+def test_gold_is_tried_once_for_each_compiler(works, tmp_path):
+    """gold fails with some relocated compilers, in whose directories links to libraries dangle."""
+    script = tmp_path / "g++"
+    refuse = "" if works else 'case "$*" in *gold*) exit 1;; esac\n'
+    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/log\n{refuse}exec g++ "$@"\n')
+    script.chmod(0o755)
+    compiler = Compiler(command=(str(script),), path=script)
+    assert [link.fast_linker(compiler, (), tmp_path) for _ in range(2)] == [("-fuse-ld=gold",) * works] * 2
+    assert (tmp_path / "log").read_text().count("-fuse-ld=gold") == 1
+
+
+@needs_gold
+def test_gold_links():
+    path = Path(jitload.build_inline("gold", cpp_sources=EXPORTED_ADD))
+    assert "-fuse-ld=gold" in (path.parent / "build.ninja").read_text()
+    assert jitload.load_module(path).add(2, 3) == 5
+
+
+def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):
+    monkeypatch.setattr(link, "fast_linker", lambda *_: ("-Wl,--no-such-option",))
+    path = Path(jitload.build_inline("fast", cpp_sources=EXPORTED_ADD))
+    assert "--no-such-option" not in (path.parent / "build.ninja").read_text()
+    assert jitload.load_module(path).add(2, 3) == 5
+
+
+# ---- undefined symbols -------------------------------------------------------------------------------------------
+
+
+def test_an_undefined_function_is_named():
+    text = "namespace ns { int nobody(int, const char*); }\nint f() { return ns::nobody(1, nullptr); }"
+    with pytest.raises(LoadError, match=r"u\.so needs ns::nobody\(int, char const\*\), which is not defined by any"):
+        jitload.load_inline("u", cpp_sources=text, functions="f")
+    with pytest.raises(LoadError, match=r"u\.so needs in_c, which .* \(for C, declare it extern \"C\"\)"):
+        jitload.load_inline("u", cpp_sources='extern "C" int in_c(); int f() { return in_c(); }', functions="f")
+
+
+def test_symbols_of_other_libraries_are_found_at_load(tmp_path):
+    """Of libc, tvm-ffi, Python itself and a library of the user's."""
+    (tmp_path / "own.c").write_text("int own(void) { return 4; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "own.c", "-o", "libown.so"], cwd=tmp_path, check=True)
+    text = """\
+#include <cmath>
+#include <thread>
+extern "C" int own(); extern "C" int Py_IsInitialized();
+int f(int n) { int r = 0; std::thread([&] { r = own() + Py_IsInitialized() + int(std::sqrt(n)); }).join(); return r; }
+"""
+    flags = [f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path}"]
+    assert jitload.load_inline("u", cpp_sources=text, functions="f", extra_ldflags=flags).f(9) == 8
+
+
+# ---- functions of the driver -------------------------------------------------------------------------------------
+
+
+def has_driver_header() -> bool:
+    """Return whether one of NVIDIA's wheels has the driver's header."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations or () if spec else ()
+    return any(True for root in roots for _ in Path(root).glob("*/include/cuda.h"))
+
+
+DRIVER_CALLS = """
+#include <cuda.h>
+int64_t count_devices() {
+  int count = -1;
+  TVM_FFI_CHECK(cuInit(0) == CUDA_SUCCESS, RuntimeError) << "no driver";
+  TVM_FFI_CHECK(cuDeviceGetCount(&count) == CUDA_SUCCESS, RuntimeError) << "no count";
+  return count;
+}
+int64_t result_of_init() { return cuInit(0); }
+int64_t retain() {
+  CUcontext context = nullptr;
+  return cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS;
+}
+"""
+CALLS = ["count_devices", "result_of_init", "retain"]
+needs_headers = pytest.mark.skipif(not has_driver_header(), reason="cuda.h is not installed: nvidia-cuda-runtime")
+
+
+def build_calls(**options: Any) -> str:
+    return jitload.build_inline("calls", cuda_sources=DRIVER_CALLS, functions=CALLS, **options)
+
+
+@needs_headers
+@pytest.mark.parametrize("flags", [(), ("-lcuda",)])
+def test_calls_reach_the_driver(flags, stub_driver):
+    stub_driver.set_device_count(2)
+    module = jitload.load_module(build_calls(extra_ldflags=flags))
+    assert module.count_devices() == 2
+    assert module.retain() == 1
+    assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
+
+
+def test_only_functions_of_the_driver_are_defined(tmp_path):
+    (tmp_path / "cuda.h").write_text(
+        "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuMemAlloc(void);\nCUresult CUDAAPI cuInit(unsigned);\n"
+    )
+    symbols = ["cuInit", "cuMemAlloc_v2", "cuFileRead", "cublasCreate_v2", "cudaMalloc", "cuInit_ptsz", "_ZN2cuIxE"]
+    assert find_driver_calls(symbols, [tmp_path]) == ("cuInit", "cuInit_ptsz", "cuMemAlloc_v2")
+
+
+@needs_headers
+def test_without_a_driver_a_library_loads_and_calls_return_an_error():
+    path = build_calls()
+    assert not {name for name in undefined_symbols(Path(path)) if name.startswith("cu")}
+    code = f"""
+import ctypes, jitload
+try:
+    ctypes.CDLL("libcuda.so.1")
+    print("there is a driver")
+except OSError:
+    print(jitload.load_module({path!r}).result_of_init())
+"""
+    assert run_python(code).stdout.strip() in ("100", "there is a driver")
+
+
+# ---- objects --------------------------------------------------------------------------------------------------------
+
+HIDDEN_EXTRA = 'extern "C" __attribute__((visibility("hidden"))) int extra();\n'
+
+
+def link_by_hand(built: str, tmp_path: Path, *objects: str) -> Path:
+    """Link as a user does: with the compiler, and nothing of jitload's."""
+    library = tmp_path / "own.so"
+    subprocess.run(["c++", "-shared", built, *objects, "-o", str(library)], check=True)
+    return library
+
+
+def test_kernels_alone_become_no_object(tmp_path):
+    with pytest.raises(JitLoadError, match=r"m\.o: only hand-written C\+\+ is built as an object; write output=m\.so"):
+        jitload.build_inline("m", cuda_sources=ADD, arch=ARCH, output=tmp_path / "m.o")
+
+
+def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
+    (tmp_path / "extra.cc").write_text('extern "C" int extra() { return 5; }\n')
+    subprocess.run(["c++", "-fPIC", "-c", "extra.cc"], cwd=tmp_path, check=True)
+    text = HIDDEN_EXTRA + "int sum(int n) { return n + extra(); }\n" + EMBED + "int twice(int n) { return 2 * n; }"
+    options = {"functions": ["twice", "sum"], "embed_cubin": {"first": CUBIN}, "output": tmp_path / "deep" / "m.o"}
+    built = jitload.build_inline("m", cuda_sources=text, **options)
+    library = link_by_hand(built, tmp_path, str(tmp_path / "extra.o"))
+    module = jitload.load_module(library)
+    assert (module.twice(21), module.sum(1)) == (42, 6)
+    assert "run" in list(module)
+    assert CUBIN in library.read_bytes()
+    assert not [name for name in read_dynamic_symbols(library.read_bytes()).defined if "jitload" in name]
+
+
+def cpp_object(name: str, text: str, tmp_path: Path, **more: Any) -> str:
+    """Build an object of C++ by hand."""
+    return jitload.build_inline(name, cpp_sources=text, output=tmp_path / f"{name}.o", **more)
+
+
+def launching(name: str) -> str:
+    """Return C++ that needs the launcher, and the driver by name."""
+    return f"""\
+#include <cuda.h>
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+TVM_FFI_EMBED_CUBIN({name});
+int has_{name}() {{ return cuDriverGetVersion != nullptr; }}
+void run_{name}() {{ static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL({name}, "no_such"); }}
+"""
+
+
+def test_a_library_holds_any_number_of_objects(tmp_path):
+    objects = [
+        cpp_object(name, launching(name), tmp_path, functions=[f"run_{name}", f"has_{name}"], embed_cubin={name: CUBIN})
+        for name in ("one", "two")
+    ]
+    module = jitload.load_module(link_by_hand(objects[0], tmp_path, objects[1]))
+    assert sorted(module) == ["has_one", "has_two", "run_one", "run_two"]
+    assert (module.has_one(), module.has_two()) == (1, 1)
+    again = jitload.load("again", sources=objects)
+    assert sorted(again) == ["has_one", "has_two", "run_one", "run_two"]
+
+
+def test_an_object_that_is_damaged_is_named(tmp_path):
+    (tmp_path / "bad.o").write_bytes(b"not what it was")
+    with pytest.raises(LoadError, match=r"bad\.o is not an object file that can be linked: it begins with b'not what'"):
+        jitload.build("m", sources=[tmp_path / "bad.o"], output=tmp_path / "m.o")
+
+
+def test_a_c_file_becomes_an_object_and_the_object_a_library(tmp_path):
+    (tmp_path / "plain.c").write_text(EXPORT.replace("VALUE", "2"))
+    built = jitload.build("plain", sources=[tmp_path / "plain.c"], output="plain.o", build_directory=tmp_path / "deep")
+    assert built == str(tmp_path / "deep" / "plain.o")
+    assert jitload.load("two", sources=[built]).get() == 2
+
+
+def test_a_function_for_tvm_ffi_need_not_say_that_it_is_visible(tmp_path):
+    text = """\
+extern "C" int __tvm_ffi_seven(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  *result = {kTVMFFIInt, {0}, {7}};
+  return 0;
+}
+extern "C" int hidden() { return 1; }
+"""
+    library = link_by_hand(jitload.build_inline("m", cpp_sources=text, output=tmp_path / "m.o"), tmp_path)
+    assert jitload.load_module(library).seven() == 7
+    assert "hidden" not in read_dynamic_symbols(library.read_bytes()).defined

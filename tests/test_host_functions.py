@@ -2,7 +2,6 @@
 
 import ctypes
 import inspect
-import struct
 
 import pytest
 import torch
@@ -92,7 +91,6 @@ def test_the_members_of_structures_are_not_known(plain):
 
 def test_results_arguments_and_computed_parameters(plain):
     assert plain.total(X) == 15.0
-    assert plain.pick(struct.pack("fi", 3, 4), 1, torch.tensor([0, 7], dtype=torch.uint8)) == 3 + 4 + 1 + 7
     assert plain.large(2**40, None) == 2**40
     assert plain.large(5, ctypes.c_void_p(0)) == 5
     assert plain.doubled(torch.tensor([1.5 + 1j])) == 3

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from test_judge import ADD, LAUNCH
 
 import jitload
 from jitload.judging.judge import Judge
@@ -12,11 +13,6 @@ from jitload.judging.judge import Judge
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 SIZE = 1 << 20
-ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + 1.0f;
-}"""
-LAUNCH = {"add_one": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})}
 TOP = f"""
 import jitload, time, torch
 kernel = jitload.load_inline("add", cuda_sources={ADD!r}, functions={{"add_one": jitload.Launch(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from builds import ARCH, ROOT, python_env
+from test_notebook import CELL as ONE_CELL
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -19,15 +20,9 @@ pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client's event loops
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-CELL = """
-// Adds one.
-__global__ void add(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + 1;
-}
-__global__ void hello(int n) { printf("hello %d\\n", n); }
-__device__ unsigned next(unsigned n) { return n * 1664525 + (n >> 7); }
-__global__ void endless(unsigned* x) { for (unsigned n = x[0]; n != 77 || x[1]; n = next(n)) x[2] += n == 78; }
+CELL = f"""{ONE_CELL}
+__device__ unsigned next(unsigned n) {{ return n * 1664525 + (n >> 7); }}
+__global__ void endless(unsigned* x) {{ for (unsigned n = x[0]; n != 77 || x[1]; n = next(n)) x[2] += n == 78; }}
 """
 NAMES = "template <int N> __device__ float f(float x) { return f<N - 1>(x * 1.5f + N) + f<N - 1>(x - N); }"
 SLOW = f"{NAMES} template <> __device__ float f<0>(float x) {{ return x; }}\n"  # 2**25 calls

@@ -157,12 +157,12 @@ def test_triton_kernels_are_recorded(record, cache, tmp_path):
     jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=128, **words)
     jitload.load_triton("default", triton_kernels.with_a_default_of_an_option, x, grid=1, arch=ARCH)
     jitload.load_triton("by position", triton_kernels.with_a_default_of_an_option, x, 4, grid=1, arch=ARCH)
-    from test_triton_tune import load, write
+    from test_triton_request import load_tuned_add, write_choices
 
-    load(tuned=write(tmp_path / "tuned.json", {7: 1}), nearest="log2")
+    load_tuned_add(tuned=write_choices(tmp_path / "tuned.json", {7: 1}), nearest="log2")
     (tmp_path / "tuned.json").unlink()  # the record has the measurements
     rows = json.loads(record.read_text())
-    assert [row["name"] for row in rows] == ["ops", "args", "args", "default", "by position", "t", "t"]
+    assert [row["name"] for row in rows] == ["ops", "args", "args", "default", "by position", "m", "m"]
     assert [bool(row["tuned"]) for row in rows[-2:]] == [False, True]
     keys = sorted(cache.glob("*-*"))
     jitload.prebuild(rows, progress=False, jobs=1).check()  # links the libraries of the same keys

@@ -214,15 +214,6 @@ def test_overloads_have_the_names_of_their_own_declarations():
     assert {*kernels} == {"k(int* a)", "k(float* b)", "n::k(float* c)", "k<double>(double* d)", "k<int>(int* e)"}
 
 
-def test_kernels_come_in_the_order_of_the_source():
-    source = """
-    __global__ void z(int*) {}
-    template <class T> __global__ void b(T*) {}
-    __global__ void a(int*) {}
-    template __global__ void b<float>(float*);"""
-    assert [kernel.name for kernel in jitload.compile_cubin(source, arch="sm_90").kernels] == ["z", "b<float>", "a"]
-
-
 def kernel_named(name: str, *types: str) -> Kernel:
     return make_typed_kernel(image_kernel(*(describe_type(type_).size or 1 for type_ in types)), types, name=name)
 

@@ -1,11 +1,15 @@
-"""Tensor maps that a call encodes from its tensors: what the driver is asked to encode, and what is refused."""
+"""Tensor maps that a call encodes from its tensors: what the driver gets, refusals, and the examples for Hopper."""
 
+import runpy
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from builds import ARCH
+import torch
+from builds import ARCH, ROOT
 from support.arrays import CudaArray
 from support.driver import StubDriver
 from support.triton import aligned_array
@@ -15,6 +19,7 @@ from jitload import Launch, Tma, Tune
 from jitload.errors import LaunchSpecError
 from jitload.request.recording import _decode, _encode
 
+pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = """
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -226,3 +231,51 @@ def test_a_launch_with_maps_is_a_key_and_can_be_recorded():
     assert "tma=(('a_map', Tma(tensor='a'" in repr(launch)
     assert "tma" not in repr(Launch(grid=1))
     assert _decode(_encode(launch)) == launch
+
+
+# ---- the examples for Hopper ----------------------------------------------------------------------------------------
+
+EXAMPLES = sorted((ROOT / "examples" / "hopper").glob("*.py"))
+
+
+def rows(*shape: int) -> CudaArray:
+    return tensor(shape, "bfloat16")
+
+
+# For each function, the arguments of a call and what it launches: grid, shared memory, numbers, and sizes of the maps.
+EXAMPLE_CALLS: dict[str, tuple[tuple[CudaArray, ...], tuple[Any, ...]]] = {
+    "gemm": (
+        (rows(1000, 512), rows(520, 512), rows(1000, 520)),
+        ((132, 1, 1), 4 * 384 * 128 + 1024, [1000, 520, 512, 8], ["512,1000", "512,520"]),
+    ),
+    "attention": ((rows(2, 300, 128),) * 4, ((3, 2, 1), 7 * 32768 + 1024, [300], ["128,300,2"] * 3)),
+}
+
+
+@pytest.mark.usefixtures("empty_cache")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_compiles_and_launches(path, caplog, stub_driver):
+    names = runpy.run_path(str(path))
+    mod = jitload.load_inline(path.stem, cuda_sources=names["SOURCE"], functions=names["FUNCTIONS"], arch="sm_90a")
+    assert caplog.text == ""  # ptxas would say that it serializes wgmma, or that it ignores setmaxnreg
+    assert {mod[name].kernels["sm_90a"].local_bytes for name in names["FUNCTIONS"]} == {0}
+    assert len(path.read_text().splitlines()) < 200
+    args, expected = EXAMPLE_CALLS[path.stem]
+    mod[path.stem](*args)
+    (launch,) = stub_driver.launches()
+    numbers = [int.from_bytes(argument, "little") for argument in launch.arguments if len(argument) == 4]
+    maps = [dict(call.fields) for call in stub_driver.calls("cuTensorMapEncodeTiled")]
+    assert (launch.grid, launch.shared_bytes, numbers, [each["extents"] for each in maps]) == expected
+    assert {(each["box"].removesuffix(",1"), each["swizzle"]) for each in maps} == {("64,128", "3")}
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path):
+    assert torch.cuda.is_available()
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal to torch's result" in done.stdout

@@ -95,7 +95,6 @@ bool overflows(torch::Tensor x) {
     return true;
   }
 }
-torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
 torch::Tensor fail_undefined_with_number(int64_t number) {
   torch::Tensor x;
   return number == 0 ? x + 1 : number == 1 ? 2 - x : number == 2 ? x *= 2 : number == 3 ? x.clamp(0) : at::full_like(x, 1);
@@ -291,29 +290,17 @@ def test_memory_formats_are_those_of_torch(module: ModuleType):
     from torch._prims_common import suggest_memory_format
 
     suggested = [torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d]
-    shapes = [
-        (4, 3),
-        (2, 3, 4, 5),
-        (2, 1, 4, 5),
-        (3, 1, 1, 1),
-        (1, 3, 1, 4),
-        (2, 0, 4, 5),
-        (2, 3, 4, 5, 6),
-        (1, 1, 2, 1, 3),
-    ]
-    tensors = [torch.zeros(shape) for shape in shapes]
+    fours = [(2, 3, 4, 5), (2, 1, 4, 5), (3, 1, 1, 1), (1, 3, 1, 4), (2, 0, 4, 5)]
+    tensors = [torch.zeros(shape) for shape in ((4, 3), *fours, (2, 3, 4, 5, 6), (1, 1, 2, 1, 3))]
     images = [x for x in tensors if x.ndim == 4]
     tensors += [x.to(memory_format=torch.channels_last) for x in images]
     tensors += [x.to(memory_format=torch.channels_last_3d) for x in tensors if x.ndim == 5]
     tensors += [y for x in tensors for y in (x[..., ::2], x.transpose(1, -1), x[:1].expand_as(x))]
     tensors += [x[:, :1].expand_as(x) for x in images if x.shape[1]]
     for x in tensors:
-        formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-        expected = [
-            *(x.is_contiguous(memory_format=form) for form in formats),
-            suggested.index(suggest_memory_format(x)),
-        ]
-        assert module.formats(x) == expected, (x.shape, x.stride())
+        *formats, index = module.formats(x)
+        expected = [x.is_contiguous(memory_format=suggested[number]) for number in (0, 2, 3)]
+        assert (formats, suggested[index]) == (expected, suggest_memory_format(x)), (x.shape, x.stride())
 
 
 @pytest.mark.parametrize(
@@ -368,10 +355,6 @@ def test_gradients_and_undefined_tensors(module: ModuleType):
     assert module.gradients(torch.ones(2)) == [False, False, True]
     x = torch.rand(2, 3)
     assert torch.equal(module.undefined(x)[0], torch.nn.functional.layer_norm(x, [3]))
-    with pytest.raises(RuntimeError):
-        module.fail_undefined(x)
     for number in range(5):
         with pytest.raises(RuntimeError, match="undefined Tensor"):
             module.fail_undefined_with_number(number)
-    with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(3x3 and 7x7\)"):
-        module.fail_in_operator(torch.ones(3, 3))

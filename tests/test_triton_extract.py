@@ -1,4 +1,4 @@
-"""Extraction of Triton kernels: options, the record of a launch, its checks against the cubin, and releases."""
+"""Extraction of Triton kernels: options, the record of a launch, its checks against the cubin, Gluon, and releases."""
 
 import os
 import sys
@@ -10,8 +10,20 @@ import pytest
 
 pytest.importorskip("triton")
 
+from collections.abc import Iterator
+
+import torch
 import triton
+import triton.language as tl
+import triton_gluon as gluon
+import triton_helpers as helpers
 import triton_kernels as kernels
+import triton_zoo as zoo
+from support.triton import aligned_array
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.runtime import driver
 from triton_libraries import HISTOGRAM
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, assumptions, compiled, extract, refusal, slots
 from triton_tuned import tuned_add
@@ -160,3 +172,103 @@ def test_no_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ToolchainError, match=r"need Triton, and it cannot be imported.*pip install triton"):
         jitload.extract_triton(None)
+
+
+# ---- kernels in Gluon -----------------------------------------------------------------------------------------------
+
+TILE = f"tensordesc<fp16[64, 64],{gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)!r}>"
+
+
+def compiled_gluon(kernel: Any, signature: dict[str, str], **constexprs: int) -> Any:
+    """Return what a launch returns, without one."""
+    types = {**signature, **dict.fromkeys(constexprs, "constexpr")}
+    values = {(list(types).index(name),): value for name, value in constexprs.items()}
+    source = GluonASTSource(kernel, types, values)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+
+
+def test_a_kernel_in_gluon():
+    kernel = compiled_gluon(gluon.copy, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}, BLOCK=128)
+    arguments = [("x_ptr", "*fp32", 8), ("y_ptr", "*fp32", 8), ("n", "i32", 4)]
+    assert slots(jitload.extract_triton(kernel).triton) == arguments
+    assert list(jitload.load_triton("gluon", kernel, grid="ceil_div(n, BLOCK)")) == ["copy"]
+
+
+def test_a_descriptor_of_gluon_has_its_layout(stub_driver):
+    kernel = compiled_gluon(gluon.copy_tile, {"tile": TILE, "y_ptr": "*fp16"}, BLOCK=64)
+    facts = jitload.extract_triton(kernel).triton
+    assert [(a.name, a.type) for a in facts.arguments] == [("tile", "tensordesc<fp16[64, 64]>"), ("y_ptr", "*fp16")]
+    assert [(d.block_shape, d.swizzle, d.elem_size) for d in facts.descriptors] == [((64, 64), 3, 2)]
+    mod = jitload.load_triton("gluon", kernel, grid=1)
+    tile = aligned_array(dtype="float16", shape=(256, 64))
+    stub_driver.clear()
+    mod.copy_tile(tile, aligned_array(dtype="float16"))
+    (launch,) = stub_driver.launches()
+    assert [len(argument) for argument in launch.arguments[:6]] == [128, 4, 4, 8, 8, 8]
+
+
+def test_a_function_of_gluon_has_to_be_compiled():
+    words = refusal(SignatureError, gluon.copy, signature="*fp32, *fp32, i32", BLOCK=64)
+    assert words.startswith("kernel 'copy' is written in Gluon: compile it with its warmup() or by launching it, and")
+
+
+# ---- kernels of many kinds have the machine code of a launch of Triton's --------------------------------------------
+
+
+def some(dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(64, 64, dtype=dtype, device="meta")
+
+
+BF16, F32, F8, I32, I64 = map(some, (torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int32, torch.int64))
+BITS, ADDRESSES = some(torch.bool), some(torch.uint64)
+CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "a sum of two": (
+        zoo.add_norm, (BF16, BF16, BF16, 4096, 4096, 4096, 1e-6, 0.0), {"HAS_MORE": True, "BLOCK": 4096, "num_warps": 8}
+    ),
+    "one alone": (
+        zoo.add_norm, (BF16, None, BF16, 4096, 1, 99, 1e-6, 1.0),
+        {"HAS_MORE": False, "BLOCK": 128, "DTYPE": tl.float16},
+    ),
+    "bits": (zoo.fill, (F32, BITS, -1.5, True, 100), {"BLOCK": 128}),
+    "defaults": (zoo.gather, (F32, I64, F32, 5, 64), {}),
+    "other than defaults": (zoo.gather, (F32, I64, F32, 5, 64), {"scale": 2.5, "offset": 7}),
+    "a text": (zoo.gate, (BF16, BF16, 100), {"KIND": "silu", "FUNCTION": None, "BLOCK": 128}),
+    "a function": (zoo.gate, (BF16, BF16, 100), {"KIND": "", "FUNCTION": helpers.halve, "BLOCK": 128}),
+    "tuples": (zoo.join, ((F32, F32, BF16), (3, 16, 1), F32), {"BLOCK": 64}),
+    "an enum": (zoo.modes, (F32,), {"MODE": zoo.Mode.FILL, "SHAPE": (64, 3), "DTYPE": tl.float32, "FLAG": True}),
+    "assorted": (zoo.assorted, (I32, F32, I32, 100), {"BLOCK": 128}),
+    "what is constant": (zoo.constant, (F8, F8), {"BLOCK": 64}),
+    "addresses": (zoo.constant, (ADDRESSES, ADDRESSES), {"BLOCK": 64}),
+    "nothing": (zoo.nothing, (), {"BLOCK": 1}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def triton_without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let Triton believe in a GPU, as far as `warmup()` asks for one."""
+    properties = {"max_shared_mem": 232448, "multiprocessor_count": 132, "warpSize": 32}
+    stand_in = SimpleNamespace(
+        get_current_device=lambda: 0,
+        get_current_stream=lambda *_: 0,
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        utils=SimpleNamespace(get_device_properties=lambda _: properties),
+        map_python_to_cpp_type=str,
+    )
+    before = dict(vars(driver))
+    driver.set_active(stand_in)
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
+    yield
+    vars(driver).clear()
+    vars(driver).update(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_machine_code_is_that_of_a_launch(name, triton_without_gpu):
+    kernel, args, options = CASES[name]
+    launched = kernel.warmup(*args, grid=(1,), **options)
+    launched = launched.result() if hasattr(launched, "result") else launched
+    cubin = jitload.extract_triton(kernel, *args, arch=ARCH, **options)
+    assert cubin.data == launched.asm["cubin"]
+    assert cubin.triton == jitload.extract_triton(launched).triton
+    facts = (launched.metadata.num_warps, launched.metadata.shared)
+    assert (cubin.triton.num_warps, cubin.triton.shared_bytes) == facts

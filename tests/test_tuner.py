@@ -1,5 +1,7 @@
-"""Measuring variants: what is built, checked and left out, the table, the file and the plots."""
+"""Measuring variants: what is built, checked and left out, the table, the file and the plots; examples/tuning."""
 
+import dataclasses
+import importlib
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from builds import run_python
+from builds import ROOT, run_python
 
 import jitload
 from jitload import Launch, Tune
@@ -388,3 +390,42 @@ template <int R> __global__ void __launch_bounds__(256) heavy(float* x) {
     assert reasons["R=0 B=512 S=4096"] == "block=512: a block of this kernel has 1 to 256 threads"
     assert reasons["R=0 B=256 S=300000"] == "shared_bytes: must be from 0 to 232448, got 300000"
     assert reasons["R=0 B=256 S=240000"]
+
+
+# ---- the kernels of examples/tuning ---------------------------------------------------------------------------------
+
+EXAMPLES = ("elementwise", "reduction", "transpose", "stencil", "gemm")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "examples" / "tuning")
+    return importlib.import_module("run")
+
+
+def test_each_builds_for_a_gpu(run):
+    assert run.NAMES == EXAMPLES
+    for name in EXAMPLES:
+        example = importlib.import_module(name)
+        (function,) = example.FUNCTIONS
+        options = {"functions": example.FUNCTIONS, "extra_cuda_cflags": example.OPTIONS, "arch": "sm_90a"}
+        path = jitload.build_inline(name, cuda_sources=example.SOURCE, **options)
+        assert list(jitload.load_module(path)) == [function]
+
+
+def test_the_program_saves_and_checks(run, monkeypatch, tmp_path, capsys):
+    example = importlib.import_module("reduction")
+    launch = dataclasses.replace(example.FUNCTIONS["row_sum"], tune=Tune(B=32, V=(1, 2), key="columns"))
+    monkeypatch.setattr(example, "FUNCTIONS", {"row_sum": launch})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    run.main(["reduction", "--seconds", "0.02", "--results", str(tmp_path)])
+    assert "reduction: 1 choices in" in capsys.readouterr().out
+    assert (tmp_path / "reduction.txt").read_text().startswith("row_sum, columns = 100 on cpu, eager")
+    assert len(jitload.Tuning.load(tmp_path / "reduction.json").rows) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_is_tuned_on_a_gpu(run, name, tmp_path):
+    run.main([name, "--seconds", "0.2", "--results", str(tmp_path)])
