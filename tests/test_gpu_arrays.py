@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import tvm_ffi
 from support.gpu import keep_busy, new_stream, run_program, values
 from support.kernels import load
 
@@ -37,23 +36,6 @@ def mod(gpu: None) -> jitload.Module:
 def needs(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-
-
-def test_dlpack_arrays(mod):
-    x, y = torch.arange(100.0, device="cuda"), torch.zeros(100, device="cuda")
-    torch.cuda.synchronize()
-    mod.add_one(Foreign(x[10:90]), Foreign(y[10:90]))
-    torch.cuda.synchronize()
-    assert torch.equal(y[10:90], x[10:90] + 1)
-    assert not y[:10].any()
-
-
-def test_tvm_ffi_tensors(mod):
-    x, y = torch.arange(100.0, device="cuda"), torch.zeros(100, device="cuda")
-    torch.cuda.synchronize()
-    mod.add_one(tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y))
-    torch.cuda.synchronize()
-    assert torch.equal(y, x + 1)
 
 
 def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod):

@@ -71,15 +71,6 @@ def test_a_library_for_the_cpu_alone_names_the_other_one():
     assert torch.from_dlpack(jitload.global_tensor(mod, "counter", torch.int32, 1)).device.type == "cpu"
 
 
-def test_graph_capture_of_a_library_for_both(mod):
-    x, out = torch.ones(512, device="cuda"), torch.zeros(1, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        mod.sum(x, out)
-    graph.replay()
-    assert out.item() == 512
-
-
 def test_powers_of_complex_numbers_are_those_of_the_hosts_library():
     source = """
     #include <complex>

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from support.gpu import keep_busy, new_stream, run_program, values
+from support.gpu import run_program, values
 from support.hopper import How, compile_kernels, launch, load_wrapper
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -24,17 +24,6 @@ def test_a_module_loaded_and_first_launched_inside_capture():
     assert torch.equal(x, torch.arange(float(size), device="cuda").flip(0))
 
 
-@pytest.mark.parametrize("way", ["driver", "builder"])
-def test_a_large_cluster_first_launched_inside_capture(way):
-    out = torch.zeros(16, dtype=torch.int32, device="cuda")
-    load_wrapper().replace(compile_kernels())
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        launch(way, "ask_neighbour", out, 0, How(grid=(16, 1, 1), cluster=(16, 1, 1)))
-    graph.replay()
-    assert out.tolist() == [*range(1, 16), 0]
-
-
 def test_a_captured_pair_of_dependent_launches():
     times = torch.zeros(4, dtype=torch.int64, device="cuda")
     for _ in range(2):
@@ -51,23 +40,6 @@ def test_a_captured_pair_of_dependent_launches():
 
 
 # ---- streams and devices -------------------------------------------------------------------------------------------
-
-
-def test_a_launch_follows_its_stream():
-    x, stream = torch.zeros(4, device="cuda"), new_stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        keep_busy()
-        x.fill_(7)
-        launch("plain", "add", x, 1, How(grid=(4, 1, 1)))
-    stream.synchronize()
-    assert values(x) == [8]
-
-
-def stream_of(device: int) -> int:
-    """Return the current stream of a device that need not be the current one."""
-    stream: int = torch.cuda.current_stream(device).cuda_stream
-    return stream
 
 
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])
@@ -106,20 +78,6 @@ def test_two_devices_from_two_threads(stream_kind, two_gpus):
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, (0, 1))) == [[500.0], [500.0]]
 
-
-def test_shared_memory_and_large_clusters_on_two_devices(two_gpus):
-    load_wrapper().replace(compile_kernels())
-    for device in (1, 0):
-        x = torch.arange(50_000.0, device=f"cuda:{device}")
-        out = torch.zeros(16, dtype=torch.int32, device=f"cuda:{device}")
-        stream = stream_of(device)
-        launch("plain", "reverse", x, 50_000, How(block=1024, shared_bytes=200_000, stream=stream))
-        launch("driver", "ask_neighbour", out, 0, How(grid=(16, 1, 1), cluster=(16, 1, 1), stream=stream))
-        assert torch.equal(x.cpu(), torch.arange(50_000.0).flip(0))
-        assert out.tolist() == [*range(1, 16), 0]
-
-
-# ---- contexts ------------------------------------------------------------------------------------------------------
 
 GREEN = """
 import ctypes, torch

@@ -74,17 +74,6 @@ def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side):
     assert seen.item() == 7
 
 
-def test_a_module_loaded_and_first_called_inside_capture(tmp_path):
-    path = build("vector", str(tmp_path / "fresh.so"))
-    x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        jitload.load_module(path).add_one(x, y)
-    x.fill_(3)
-    graph.replay()
-    assert values(y) == [4]
-
-
 def test_a_kernel_resolved_inside_capture(tmp_path):
     program = """
 import sys, jitload

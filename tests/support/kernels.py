@@ -1,7 +1,5 @@
 """The modules of the GPU tests, by name: a machine without a GPU builds and loads every one of them, too."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jitload
@@ -13,33 +11,16 @@ ROWS: dict[str, Any] = {"grid": "ceil_div(x.numel(), 256)", "block": 256, "args"
 ONE: dict[str, Any] = {"grid": 1, "block": 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A module: its source, its functions, and its architectures where they are not the machine's own."""
-
-    source: str
-    functions: Mapping[str, Launch] | None = None
-    archs: tuple[str, ...] = ()
-
-
 def load(name: str, arch: str = "native") -> jitload.Module:
     """Compile and load one of `PROGRAMS`."""
-    program = PROGRAMS[name]
-    return jitload.load_inline(
-        name, cuda_sources=program.source, functions=program.functions, arch=program.archs or arch
-    )
+    source, functions = PROGRAMS[name]
+    return jitload.load_inline(name, cuda_sources=source, functions=functions, arch=arch)
 
 
-def build(name: str, output: str, arch: str = "native") -> str:
+def build(name: str, output: str) -> str:
     """Compile one of `PROGRAMS` into a library."""
-    program = PROGRAMS[name]
-    return jitload.build_inline(
-        name,
-        cuda_sources=program.source,
-        functions=program.functions,
-        arch=program.archs or arch,
-        output=output,
-    )
+    source, functions = PROGRAMS[name]
+    return jitload.build_inline(name, cuda_sources=source, functions=functions, output=output)
 
 
 VECTOR = r"""
@@ -48,28 +29,13 @@ extern "C" __global__ void add_one(const float* x, float* y, long long n) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] + 1.0f;
 }
-extern "C" __global__ void transpose(const float* x, float* y, int rows, int columns, int row_step, int column_step) {
-    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (row < rows && column < columns) y[column * rows + row] = x[row * row_step + column * column_step];
-}
 extern "C" __global__ void add_to_bytes(unsigned char* x, long long n) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] += (unsigned char)(1 + (i >> 31));
 }
 extern "C" __global__ void narrow(unsigned char* x, int n) {}
 """
-STRIDES = {"row_step": "x.stride(0)", "column_step": "x.stride(1)"}
-VECTOR_FUNCTIONS = {
-    "add_one": Launch(**ROWS),
-    "transpose": Launch(
-        grid=("ceil_div(x.shape[1], 32)", "ceil_div(x.shape[0], 8)"),
-        block=(32, 8),
-        args={"rows": "x.shape[0]", "columns": "x.shape[1]", **STRIDES},
-        strided="x",
-    ),
-    "add_to_bytes": Launch(**ROWS),
-    "narrow": Launch(**ROWS),
-}
+VECTOR_FUNCTIONS = {name: Launch(**ROWS) for name in ("add_one", "add_to_bytes", "narrow")}
 
 
 ELEMENTS = {
@@ -189,32 +155,20 @@ extern "C" __global__ void local_array(const int* order, int* y) {
 }
 extern "C" __global__ void plain(float* x) { x[0] = 1; }
 """
-ARCHS = r"""
-extern "C" __global__ void which(int* out) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    *out = 9001;
-#else
-    *out = __CUDA_ARCH__;
-#endif
-}
-"""
-
-PROGRAMS = {
-    "vector": Program(source=VECTOR, functions=VECTOR_FUNCTIONS),
-    "elements": Program(source=COPY, functions=COPY_FUNCTIONS),
-    "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
-    "streams": Program(source=STREAMS, functions={"look": Launch(**ONE)}),
-    "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE, nullable="x")}),
-    "bounded": Program(
-        source=BOUNDED,
-        functions={"bounded": Launch(), "wild": Launch(**ONE, raw_pointers="address"), "fine": Launch(**ONE)},
+PROGRAMS: dict[str, tuple[str, dict[str, Launch] | None]] = {
+    "vector": (VECTOR, VECTOR_FUNCTIONS),
+    "elements": (COPY, COPY_FUNCTIONS),
+    "structs": (STRUCTS, STRUCT_FUNCTIONS),
+    "streams": (STREAMS, {"look": Launch(**ONE)}),
+    "variables": (VARIABLES, {"apply": Launch(**ONE, nullable="x")}),
+    "bounded": (
+        BOUNDED,
+        {"bounded": Launch(), "wild": Launch(**ONE, raw_pointers="address"), "fine": Launch(**ONE)},
     ),
-    "talk": Program(source=TALK, functions={"talk": Launch(grid=1, block=32), "demand": Launch(**ONE)}),
-    "facts": Program(source=FACTS),
-    "archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90", "sm_90a")),
-    "plain_archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90")),
-    "shared": Program(source=hopper.SHARED, functions=hopper.SHARED_FUNCTIONS),
-    "tensor_map": Program(source=hopper.TENSOR_MAP, functions=hopper.TENSOR_MAP_FUNCTIONS),
+    "talk": (TALK, {"talk": Launch(grid=1, block=32), "demand": Launch(**ONE)}),
+    "facts": (FACTS, None),
+    "shared": (hopper.SHARED, hopper.SHARED_FUNCTIONS),
+    "tensor_map": (hopper.TENSOR_MAP, hopper.TENSOR_MAP_FUNCTIONS),
 }
 
 # For the checks of calls: one kernel with a race, and one that writes outside a tensor if `n` is too large.
