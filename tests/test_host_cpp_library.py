@@ -46,8 +46,6 @@ def build(name="m", **options):
     return Path(jitload.build_inline(name, **options))
 
 
-# ---- errors before the compiler runs -----------------------------------------------------------------------------
-
 TWO = {"cuda_sources": ADD, "cpp_sources": "TVM_FFI_EMBED_CUBIN(m);"}
 INVALID = [
     ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: the cubin is empty."),
@@ -94,9 +92,6 @@ def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
         "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
     }  # fmt: skip
     assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
-
-
-# ---- the library -------------------------------------------------------------------------------------------------
 
 
 def test_functions_are_exported_with_their_docs():
@@ -242,8 +237,6 @@ def test_the_header_of_a_type_of_cudas_is_named():
         jitload.build_inline("m", cpp_sources="int f() { return sizeof(half); }", functions="f")
 
 
-# ---- the link -------------------------------------------------------------------------------------------------------
-
 EXPORTED_ADD = "int add(int a, int b) { return a + b; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);"
 needs_gold = pytest.mark.skipif(
     platform.machine() != "x86_64" or shutil.which("ld.gold") is None, reason="needs GNU gold on x86-64"
@@ -277,9 +270,6 @@ def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):
     assert jitload.load_module(path).add(2, 3) == 5
 
 
-# ---- undefined symbols -------------------------------------------------------------------------------------------
-
-
 def test_an_undefined_function_is_named():
     text = "namespace ns { int nobody(int, const char*); }\nint f() { return ns::nobody(1, nullptr); }"
     with pytest.raises(LoadError, match=r"u\.so needs ns::nobody\(int, char const\*\), which is not defined by any"):
@@ -300,9 +290,6 @@ int f(int n) { int r = 0; std::thread([&] { r = own() + Py_IsInitialized() + int
 """
     flags = [f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path}"]
     assert jitload.load_inline("u", cpp_sources=text, functions="f", extra_ldflags=flags).f(9) == 8
-
-
-# ---- functions of the driver -------------------------------------------------------------------------------------
 
 
 def has_driver_header() -> bool:
@@ -366,8 +353,6 @@ except OSError:
 """
     assert run_python(code).stdout.strip() in ("100", "there is a driver")
 
-
-# ---- objects --------------------------------------------------------------------------------------------------------
 
 HIDDEN_EXTRA = 'extern "C" __attribute__((visibility("hidden"))) int extra();\n'
 

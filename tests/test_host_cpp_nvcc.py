@@ -27,8 +27,6 @@ pytest_plugins = ["support.gpu_fixtures"]
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
 
-# ---- which sources need nvcc, and which nvcc it is ---------------------------------------------------------------
-
 PLAIN = "int add(int a, int b) { return a + b; }"
 CPP = {"cpp": (("m.cpp", "void f();"),)}
 # A source, options of the call, and the file that the host's compiler or nvcc compiles; None for kernels.
@@ -98,9 +96,6 @@ def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():
 def test_functions_of_the_cuda_runtime_need_no_include():
     text = "void f(tvm::ffi::TensorView x) { cudaMemsetAsync(x.data_ptr(), 0, 4, nullptr); }"
     assert "f" in jitload.load_inline("m", cuda_sources=text, functions="f")
-
-
-# ---- what nvcc compiles ------------------------------------------------------------------------------------------
 
 
 @needs_nvcc
@@ -210,9 +205,6 @@ def test_functions_are_found_in_the_files_that_define_them(tmp_path, monkeypatch
     assert sorted(path.name for path in directory.glob("source*.c?")) == ["source0.cc", "source1.cu", "source2.cc"]
     with pytest.raises(LaunchSpecError, match=r"functions: no file defines a host function 'inner'"):
         jitload.build("m", sources=files, functions=["inner"], arch=ARCH)
-
-
-# ---- the commands that nvcc prints ----------------------------------------------------------------------------------
 
 
 @needs_nvcc

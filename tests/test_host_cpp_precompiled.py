@@ -107,8 +107,6 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-# ---- which header ------------------------------------------------------------------------------------------------
-
 OPENINGS = [
     ("// a\n/* b\n c */\n#include <vector>\n  # include <cuda.h> // d\nint f;\n#include <map>\n", ["vector", "cuda.h"]),
     (f"#include <{LAUNCHER}>", [LAUNCHER]),
@@ -139,9 +137,6 @@ FLAGS = [
 @pytest.mark.parametrize(("flags", "keyed"), FLAGS)
 def test_options_that_depend_on_files_or_the_machine_rule_it_out(flags, keyed):
     assert keyed_flags(flags) == keyed
-
-
-# ---- used --------------------------------------------------------------------------------------------------------
 
 
 def test_a_later_build_includes_it(cache):
@@ -193,9 +188,6 @@ def test_directories_options_and_variables_that_change_headers_rule_it_out(cache
     assert is_used(5)
 
 
-# ---- used by nvcc's commands -------------------------------------------------------------------------------------
-
-
 def nvcc_build(directory, *macros):
     """Build a text with nvcc. Return the number of uses of a header, and the object file without names of files."""
     path = Path(jitload.build_inline("m", cuda_sources=FILE, arch=ARCH, extra_cuda_cflags=["-DVALUE=7", *macros]))
@@ -223,9 +215,6 @@ def test_sources_for_nvcc_share_a_header(settings, tmp_path, monkeypatch):
     assert (without, with_header) == (0, 1)
     assert object_without == object_with_header
     assert not list((tmp_path / "cache" / ".tools").glob("*.refused"))
-
-
-# ---- damaged headers ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
@@ -262,9 +251,6 @@ def test_a_header_that_does_not_work_is_not_tried_again(cache, monkeypatch):
     (refused,) = (cache / ".tools").glob("*.refused")
     assert "/none/prelude.h" in refused.read_text()
     assert not is_used(31)
-
-
-# ---- how headers are made ----------------------------------------------------------------------------------------
 
 
 def simple_header(tmp_path, text="inline int number() { return 1; }\n"):

@@ -228,8 +228,6 @@ def test_launch_host_is_for_functions_of_the_host():
         build_kernel("__global__ void k(float* x) {}", functions={"k": Launch(host="x")})
 
 
-# ---- with kernels in the text --------------------------------------------------------------------------------------
-
 MIXED = r"""
 __global__ void scale(float* x, float by, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -48,9 +48,6 @@ def mod(tmp_path_factory):
         yield jitload.load_inline("shown", cuda_sources=SOURCE, **options)
 
 
-# ---- PTX -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_ptx_is_that_of_all_kernels_of_the_source(mod, arch):
     text = mod.first.ptx(arch=arch)
@@ -85,9 +82,6 @@ def test_ptx_beside_a_library_is_not_taken_from_another_build(tmp_path, monkeypa
     shutil.copyfile(path, other.with_name("other.so"))
     with pytest.raises(jitload.JitLoadError, match="has no PTX"):
         jitload.load_module(other.with_name("other.so")).k.ptx()
-
-
-# ---- machine code --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "arch"), [("first", "sm_80"), *((name, "sm_90a") for name in FUNCTIONS)])
@@ -138,9 +132,6 @@ def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
         function.occupancy(256)
 
 
-# ---- which architecture --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
 def test_the_architecture_has_to_be_named_or_be_the_gpus(mod, method, monkeypatch):
     call = getattr(mod.first, method)
@@ -164,9 +155,6 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
         assert f".target {arch}\n" in mod.first.ptx()
 
 
-# ---- functions without a kernel of their own ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
 def test_functions_without_one_kernel_for_a_gpu(method):
     host = jitload.load_inline("host", cpp_sources="int f(float* x) { return 1; }", functions=["f"])
@@ -176,8 +164,6 @@ def test_functions_without_one_kernel_for_a_gpu(method):
         with pytest.raises(jitload.JitLoadError, match=rf"\(\) {words}"):
             getattr(function, method)()
 
-
-# ---- occupancy -----------------------------------------------------------------------------------------------------
 
 REFERENCE = r"""
 #include <climits>
@@ -272,9 +258,6 @@ def test_limits_of_the_current_gpu_are_the_drivers(mod, monkeypatch):
     assert (record.max_warps, record.limits["blocks"], record.limits["warps"]) == (40, 12, 40)
     assert mod.second.occupancy(32, 48_000).limits["shared memory"] == 1  # with the bytes that the driver reserves
     assert mod.second.occupancy(32, arch="sm_90a").max_warps == 64
-
-
-# ---- on a GPU ------------------------------------------------------------------------------------------------------
 
 
 HUNGRY = """{

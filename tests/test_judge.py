@@ -177,8 +177,6 @@ def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
     assert [s for s in stages if s[0] != "start"] == [("load", 120), ("launch", 50), ("load", 120)]
 
 
-# ---- candidates that work, and how others fail -----------------------------------------------------------------------
-
 ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] + 1.0f;
@@ -275,9 +273,6 @@ def test_answers_that_compile_with_torch(patient):
     assert "it has 0 functions (none)" in verdict.reason
 
 
-# ---- many candidates, and what is remembered -------------------------------------------------------------------------
-
-
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
     monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache")
     monkeypatch.setattr(judge_module, "START_S", 4)
@@ -300,9 +295,6 @@ def test_arguments_are_checked():
         make_judge(memory="much")
     with pytest.raises(jitload.JitLoadError, match="a text, a Path or a mapping, got int"):
         make_judge().run(5)
-
-
-# ---- the command line ------------------------------------------------------------------------------------------------
 
 
 def test_the_command_judges_a_directory_and_ends_with_the_code_of_the_first_failure(tmp_path, capfd):

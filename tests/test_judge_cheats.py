@@ -96,8 +96,6 @@ def test_problems_of_kernelbench(name, tmp_path):
     assert [v[: len(e)] for v, e in zip(verdicts, answers.values(), strict=True)] == [*answers.values()], verdicts
 
 
-# ---- cheats ----------------------------------------------------------------------------------------------------------
-
 RIGHT_BODY = "y.numpy()[:] = x.numpy() + 1"
 CHEATS = {  # the stage, the reason, what the function does, and what comes before it
     "a patched timer": ("cheat", "it replaces time.perf_counter_ns", RIGHT_BODY, "time.perf_counter_ns = int"),

@@ -188,9 +188,6 @@ def test_a_header_that_changes_is_read_again_also_for_the_library(cache, tmp_pat
     assert (entries(cache)[-1] / "sm_90a.ptx").read_text() != ptx
 
 
-# ---- a machine without tools -------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave nothing on the PATH but Python."""

@@ -321,8 +321,6 @@ def test_a_function_knows_its_kernel_for_each_architecture():
     assert alone.k.kernels == {"sm_90a": alone.k.kernel}
 
 
-# ---- what NVRTC leaves out for small sources (`--minimal`) -----------------------------------------------------------
-
 NEED_MORE = {
     "an include": "#include <cuda_fp16.h>\n__global__ void k(__half* x) {}",
     "a texture": "__global__ void k(cudaTextureObject_t t, float* x) { x[0] = tex1D<float>(t, 0.5f); }",

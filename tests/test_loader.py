@@ -204,8 +204,6 @@ def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_
     assert majors == [77]
 
 
-# ---- type stubs, as a type checker reads them -----------------------------------------------------------------------
-
 STUB_SOURCE = r"""
 // Scales x; "in place" \ '''.
 extern "C" __global__ void scale(float* x, float factor, int n, bool is_fast) {}

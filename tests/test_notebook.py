@@ -201,9 +201,6 @@ def test_help_shows_the_signature(cache, shell, capsys):
     assert "add(x: torch.Tensor, y: torch.Tensor, n: int, /) -> None" in shown
 
 
-# ---- modules and functions ---------------------------------------------------------------------------------------
-
-
 def test_a_module_shows_its_kernels(cache):
     source = """extern "C" __global__ void k(float* x) {
     __shared__ float s[32]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = s[31 - threadIdx.x]; }"""

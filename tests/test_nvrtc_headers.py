@@ -261,8 +261,6 @@ def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(kit_dirs, comp
     assert b"_Z1kPyy" in bytes(getattr(result, "data", result))
 
 
-# ---- names that nvcc knows without an include, for a GPU and for the CPU --------------------------------------------
-
 INTEGERS = {
     "CHAR": np.int8, "SCHAR": np.int8, "SHRT": np.int16, "INT": np.int32, "LONG": np.int64, "LLONG": np.int64,
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64, "INT_LEAST8": np.int8,

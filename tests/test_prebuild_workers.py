@@ -159,8 +159,6 @@ def test_a_process_pool_whose_worker_dies_loses_no_request(cache, killer):
     assert [outcome.state == "failed" for outcome in done.outcomes] == [False] * 3, str(done)
 
 
-# ---- clusters: several processes, one directory, and a worker killed in the middle -----------------------------------
-
 # The executor of each kind, which a program makes and closes in a `with` statement.
 EXECUTORS = {
     "distributed": """

@@ -35,9 +35,6 @@ def ask(source: str, expressions: Sequence[str]) -> Answer:
     return ask_nvrtc(source, options, names, dict([PROBE_HEADER]))
 
 
-# ---------------------------------------------------------------------------------------------- the compiler's types
-
-
 def test_types_are_the_compilers_and_names_the_texts():
     source = """
     enum E { A }; enum class F : unsigned char { B }; enum H : long long { C }; enum G : bool { D };
@@ -100,9 +97,6 @@ def test_macros_do_not_reach_the_probe():
         assert kernel.parameters[0].type == "int*"
 
 
-# ----------------------------------------------------------------------------------------- expressions and refusals
-
-
 BROKEN_KERNELS = {
     "": (0, "it is empty"),
     'a"': (1, "'\"' is not allowed in a kernel's name"),
@@ -140,9 +134,6 @@ def test_no_kernel_text_breaks_out(kernel):
     assert depth == 0
 
 
-# ------------------------------------------------------------------------------------------------------ types alone
-
-
 def test_sizes_of_vectors_are_the_compilers():
     signed = ("char", "short", "int", "long", "longlong")
     bases = [*signed, *(f"u{base}" for base in signed), "float", "double"]
@@ -154,9 +145,6 @@ def test_sizes_of_vectors_are_the_compilers():
         for vector, fact, alignment in zip(vectors, facts, alignments, strict=True)
     )
     assert jitload.compile_cubin(f"{checks}__global__ void k() {{}}", arch="sm_90")
-
-
-# ------------------------------------------------------------------------------------------- hand-written signatures
 
 
 def test_a_written_signature_is_checked_and_joined():

@@ -233,8 +233,6 @@ def test_a_launch_with_maps_is_a_key_and_can_be_recorded():
     assert _decode(_encode(launch)) == launch
 
 
-# ---- the examples for Hopper ----------------------------------------------------------------------------------------
-
 EXAMPLES = sorted((ROOT / "examples" / "hopper").glob("*.py"))
 
 

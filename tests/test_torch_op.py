@@ -177,9 +177,6 @@ def test_results_of_fake_calls_are_where_the_arguments_are(operators):
     assert operators["row_sum"](X.to("meta")).shape == (3,)
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def square(mod):
     """An operator for floats whose gradient is another kernel."""
@@ -331,9 +328,6 @@ def test_the_transformer_learns_as_torchs_own(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [path, "aot_eager"])
     runpy.run_path(path, run_name="__main__")
     assert capsys.readouterr().out.endswith("equal to those of torch's own layer norm and softmax\n")
-
-
-# ---- registering again -------------------------------------------------------------------------------------------
 
 
 def test_registering_again_replaces_the_operator(mod):

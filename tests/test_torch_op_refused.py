@@ -134,9 +134,6 @@ def test_a_kernel_without_a_launch_is_refused():
         assert x.tolist() == [1] * 4
 
 
-# ---- schemas -----------------------------------------------------------------------------------------------------
-
-
 def test_a_schema_describes_any_function(mod):
     def double_into(x, y, n):
         assert n == 3
@@ -235,9 +232,6 @@ def test_results_are_those_of_the_schema(function, message):
     operator = jitload.torch_op("schemas::same", function, schema="(Tensor x) -> (Tensor y, Tensor z)", out=rules)
     with pytest.raises((RuntimeError, TypeError), match=message):
         operator(X)
-
-
-# ---- jitload within compiled functions ----------------------------------------------------------------------------
 
 
 def compiled_call_raises(advice):

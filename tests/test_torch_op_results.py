@@ -136,9 +136,6 @@ def test_wrong_rules_are_refused(rule, message):
         jitload.torch_op("results::refused", print, schema=schema, out={"y": rule})
 
 
-# ---- fake functions ----------------------------------------------------------------------------------------------
-
-
 def fake_positive(x, limit):
     size = torch.library.get_ctx().new_dynamic_size()
     return x.new_empty(size), None if limit is None else x.new_empty(1)

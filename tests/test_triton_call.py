@@ -179,8 +179,6 @@ def test_a_cluster_of_sixteen_is_allowed_first(mod, stub_driver):
     assert (launch.grid, launch.cluster) == ((16, 2, 1), (8, 2, 1))
 
 
-# ---- variants --------------------------------------------------------------------------------------------------------
-
 N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
 
 

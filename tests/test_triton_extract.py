@@ -174,8 +174,6 @@ def test_no_triton(monkeypatch):
         jitload.extract_triton(None)
 
 
-# ---- kernels in Gluon -----------------------------------------------------------------------------------------------
-
 TILE = f"tensordesc<fp16[64, 64],{gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)!r}>"
 
 
@@ -210,9 +208,6 @@ def test_a_descriptor_of_gluon_has_its_layout(stub_driver):
 def test_a_function_of_gluon_has_to_be_compiled():
     words = refusal(SignatureError, gluon.copy, signature="*fp32, *fp32, i32", BLOCK=64)
     assert words.startswith("kernel 'copy' is written in Gluon: compile it with its warmup() or by launching it, and")
-
-
-# ---- kernels of many kinds have the machine code of a launch of Triton's --------------------------------------------
 
 
 def some(dtype: torch.dtype) -> torch.Tensor:

@@ -27,9 +27,6 @@ def constexprs(kernel: Any, *args: Any, **options: Any) -> dict[str, Any]:
     return dict(extract(kernel, *args, **options).constexprs)
 
 
-# ---- heuristics ------------------------------------------------------------------------------------------------
-
-
 def decided(**functions: Callable[[Any], Any]) -> Any:
     return triton.heuristics(functions)(kernels.decided)
 
@@ -118,9 +115,6 @@ def test_a_default_does_not_hide_an_unknown_argument():
     expected = "its heuristic computes 'BLOCK' from the argument 'n', whose value is known only at a call"
     assert expected in refusal(SignatureError, kernel, signature=ADD)
     assert extract(kernel, signature=ADD, BLOCK=64).constexprs == (("BLOCK", 64),)
-
-
-# ---- hooks -----------------------------------------------------------------------------------------------------
 
 
 def halve(nargs: Any) -> None:
@@ -223,8 +217,6 @@ def test_hooks_that_no_library_can_run(hook, expected):
     assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook
     assert COUNT == [0]
 
-
-# ---- grids ----------------------------------------------------------------------------------------------------------
 
 SCOPE = GridScope(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={})
 MODE = "split"

@@ -143,9 +143,6 @@ def test_a_kernel_with_an_incomplete_key_is_built_for_this_process_only(monkeypa
     assert [path.name for path in tmp_path.glob("alone*")] == []
 
 
-# ---- Triton itself ---------------------------------------------------------------------------------------------
-
-
 def test_two_installations_of_one_triton_share_keys(tmp_path):
     """The key has no times of an installation, but a compiler that was changed afterwards has another key."""
     library, record = tmp_path / "libtriton.so", tmp_path / "RECORD"
@@ -161,9 +158,6 @@ def test_two_installations_of_one_triton_share_keys(tmp_path):
     library.write_bytes(b"12345")
     assert _recorded_digest(str(library), str(record)) == ""
     assert _recorded_digest(str(library), str(tmp_path / "none")) == ""
-
-
-# ---- grids -----------------------------------------------------------------------------------------------------
 
 
 def test_the_key_of_a_grid_has_the_expressions_that_it_becomes():

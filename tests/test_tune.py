@@ -58,9 +58,6 @@ def load(path: Path | None, arch: str, **tune: Any) -> jitload.Module:
     )
 
 
-# ---- the space -------------------------------------------------------------------------------------------------------
-
-
 def test_the_space_is_the_product_in_order_without_what_the_condition_excludes():
     space = [dict(values) for values in Tune(**TUNE).space(("cpu",))]
     assert space[:3] == [{"B": 32, "V": 1, "F": 3}, {"B": 32, "V": 1, "F": 4}, {"B": 32, "V": 2, "F": 3}]

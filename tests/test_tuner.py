@@ -392,8 +392,6 @@ template <int R> __global__ void __launch_bounds__(256) heavy(float* x) {
     assert reasons["R=0 B=256 S=240000"]
 
 
-# ---- the kernels of examples/tuning ---------------------------------------------------------------------------------
-
 EXAMPLES = ("elementwise", "reduction", "transpose", "stencil", "gemm")
 
 
