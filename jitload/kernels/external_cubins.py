@@ -12,7 +12,6 @@ from dataclasses import replace
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.model import CompiledSource, Cubin, Image, Kernel
-from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_layouts
@@ -31,7 +30,8 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
         LoadError: The bytes are not a cubin.
     """
     images = [read_image(cubin.data, name=cubin.label) for cubin in request.cubins]
-    cubins = [_typed_cubin(cubin, image) for cubin, image in zip(request.cubins, images, strict=True)]
+    pairs = zip(request.cubins, images, strict=True)
+    cubins = [typed_cubin(cubin.data, image, kernels=cubin.kernels) for cubin, image in pairs]
     _check_archs(request, [cubin.arch for cubin in cubins])
     functions = request.functions or ()
     symbols = {launch.kernel: _symbol_of(launch.kernel, name, cubins[0]) for name, launch in functions if launch.kernel}
@@ -45,10 +45,10 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     return result
 
 
-def _typed_cubin(cubin: LabelledCubin, image: Image) -> Cubin:
-    kernels = cubin.kernels or read_kernels(image)
+def typed_cubin(data: bytes, image: Image, *, log: str = "", kernels: tuple[Kernel, ...] = ()) -> Cubin:
+    """Return a cubin with the types of its kernels, as far as their symbols tell them, or as in `kernels`."""
     variables = demangle_variables(image.variables)
-    return Cubin(data=cubin.data, arch=image.arch, kernels=kernels, variables=variables)
+    return Cubin(data=data, arch=image.arch, log=log, kernels=kernels or read_kernels(image), variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:

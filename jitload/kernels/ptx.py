@@ -10,12 +10,11 @@ from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.nvjitlink import Format, LinkJob, link
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
-from jitload.model import Cubin, Image
+from jitload.kernels.external_cubins import typed_cubin
+from jitload.model import Cubin
 from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
-from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import read_kernels
 from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 from jitload.words import Argument, Words
@@ -33,23 +32,23 @@ _NVJITLINK_OPTIONS = (
 )
 
 
-def format_of(source: object) -> Format | None:
+def format_of(source: str | bytes | bytearray | memoryview) -> Format | None:
     r"""Return the format of PTX, LTO-IR or a fatbin, or None for anything else.
 
     Example:
         >>> format_of("// made by nvcc\n.version 9.0\n.target sm_80\n")
         'ptx'
     """
-    if isinstance(source, str):
-        source = source.encode(errors="replace")
-    if not isinstance(source, bytes | bytearray | memoryview):
-        return None
-    data = bytes(source)
+    data = _bytes_of(source)
     if data.startswith(_LTO_IR):
         return "lto-ir"
     if is_fatbin(data):
         return "fatbin"
     return "ptx" if _VERSION.match(data) else None
+
+
+def _bytes_of(source: str | bytes | bytearray | memoryview) -> bytes:
+    return source.encode(errors="replace") if isinstance(source, str) else bytes(source)
 
 
 def compile_image(
@@ -76,14 +75,14 @@ def compile_image(
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
         if not options and (code := select_cubin(entries, target)):
-            return _typed_cubin(code, read_image(code, name=name), target)
+            return typed_cubin(code, read_image(code, name=name)._replace(arch=target))
         if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
 
 def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[bytes, Format]:
-    data = source.encode(errors="replace") if isinstance(source, str) else bytes(source)
+    data = _bytes_of(source)
     format_ = format_of(data)
     if format_ is None:
         raise JitLoadError(
@@ -107,15 +106,10 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
     if linked.cubin is None:
         raise _link_error(job, linked.log, path)
     image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
-    cubin = _typed_cubin(linked.cubin, image, job.arch, log=linked.log)
+    cubin = typed_cubin(linked.cubin, image, log=linked.log)
     if job.format == "fatbin" and not cubin.kernels:
         raise _no_code_error(job)
     return cubin
-
-
-def _typed_cubin(code: bytes, image: Image, arch: str, *, log: str = "") -> Cubin:
-    variables = demangle_variables(image.variables)
-    return Cubin(data=code, arch=arch, log=log, kernels=read_kernels(image), variables=variables)
 
 
 def _nvjitlink_option(option: str) -> str:

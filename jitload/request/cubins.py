@@ -40,7 +40,7 @@ def read_embedded_cubins(
     """
     if cubins is None:
         return ()
-    _check_is_mapping(cubins)
+    labelled = read_labelled_cubins(cubins)
     for name, cubin in cubins.items():
         is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
         check_cubin_name(name, f"{cubin!s} is embedded as" if is_file else "embed_cubin has")
@@ -51,24 +51,20 @@ def read_embedded_cubins(
             )
     if device_name in cubins:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded: rename it")
-    return tuple((name, _read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
+    return tuple(sorted((name, cubin.data) for name, cubin in zip(cubins, labelled, strict=True)))
 
 
 def read_labelled_cubins(cubins: Mapping[str, CubinLike]) -> tuple[LabelledCubin, ...]:
-    """Return the cubins of a call without source, with labels for messages. Their kernels become functions."""
+    """Return cubins with labels for messages. In a call without source, their kernels become functions."""
     from jitload.model import Cubin
 
-    _check_is_mapping(cubins)
+    if not isinstance(cubins, Mapping):
+        raise JitLoadError(f"embed_cubin must map names to cubins, got {type(cubins).__name__}")
     labels = {f"embed_cubin[{name!r}]": cubin for name, cubin in cubins.items()}
     return tuple(
         LabelledCubin(label, _read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
         for label, cubin in labels.items()
     )
-
-
-def _check_is_mapping(cubins: object) -> None:
-    if not isinstance(cubins, Mapping):
-        raise JitLoadError(f"embed_cubin must map names to cubins, got {type(cubins).__name__}")
 
 
 def check_cubin_name(name: str, subject: str) -> None:
