@@ -171,15 +171,7 @@ def test_an_address_may_be_an_integer_where_the_launch_says_so(mod, stub_driver)
             assert sent(stub_driver, function, ctypes.c_void_p(value)) == struct.pack("<Q", value)
 
 
-@pytest.mark.parametrize(
-    ("value", "got"),
-    [
-        (-1, "-1"),
-        (-(2**63), str(-(2**63))),
-        (2**64, "an integer beyond 64 bits"),
-        (-(2**64), "an integer beyond 64 bits"),
-    ],
-)
+@pytest.mark.parametrize(("value", "got"), [(-1, "-1"), (2**64, "an integer beyond 64 bits")])
 def test_an_address_has_64_bits(mod, stub_driver, value, got):
     rule = f"must be from 0 to 18446744073709551615, got {got}"
     assert_refused(ValueError, f"take_address(): argument 'v' (float*) {rule}", mod.take_address, value)

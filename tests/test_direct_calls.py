@@ -8,6 +8,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import tvm_ffi
@@ -73,24 +74,19 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
 
 
 @pytest.fixture
-def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]:
-    """A library of its own that takes `Array` for a tensor."""
+def torch_module(tmp_path: Path) -> jitload.Module:
+    """A library of its own that takes torch's tensors."""
     launches = {"add": jitload.Launch(grid="n", block=1), "scalars": jitload.Launch(grid=1, block=1)}
-    path = tmp_path_factory.mktemp("direct") / "direct.so"
-    jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path)
-    module = fresh(path)
-    assert isinstance(module.add, TypedFunction)
-    with arrays_as_tensors(module):
-        yield module
+    path = tmp_path / "direct.so"
+    return fresh(jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path))
 
 
 @pytest.fixture
-def torch_module(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
-    """A library of its own that takes torch's tensors."""
-    path = tmp_path_factory.mktemp("torch") / "direct.so"
-    launches = {"add": jitload.Launch(grid="n", block=1)}
-    jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path)
-    return fresh(path)
+def module(torch_module: jitload.Module) -> Iterator[jitload.Module]:
+    """The same, taking `Array` for a tensor."""
+    assert isinstance(torch_module.add, TypedFunction)
+    with arrays_as_tensors(torch_module):
+        yield torch_module
 
 
 def test_torch_has_what_this_needs():

@@ -20,13 +20,9 @@ NEWEST = CUBINS["13.0-sm_100f"]
 
 
 @pytest.mark.parametrize("name", CUBINS)
-def test_architecture_with_its_suffix(name):
-    assert read_image(CUBINS[name]).arch == name.rpartition("-")[2]
-
-
-@pytest.mark.parametrize("name", CUBINS)
-def test_kernels_and_parameters(name):
+def test_what_a_cubin_has(name):
     image = read_image(CUBINS[name])
+    assert image.arch == name.rpartition("-")[2]
     assert [kernel.symbol for kernel in image.kernels] == ["first", "_Z6secondPf", "_Z8instanceIfEvPT_", "nothing"]
     first, second, _, nothing = image.kernels
     assert first.slots == tuple(ParameterSlot(offset=o, size=s) for o, s in ((0, 8), (8, 4), (12, 1), (16, 8)))
@@ -35,11 +31,7 @@ def test_kernels_and_parameters(name):
     assert [kernel.shared_bytes for kernel in image.kernels] == [400, 0, 0, 0]
     assert second.local_bytes == 400
     assert [kernel.registers for kernel in image.kernels[1:]] == [8, 8, 4]  # as `cuobjdump -res-usage` prints them
-
-
-@pytest.mark.parametrize("name", CUBINS)
-def test_variables_have_names_and_sizes(name):
-    assert sorted(demangle_variables(read_image(CUBINS[name]).variables), key=lambda variable: variable.name) == [
+    assert sorted(demangle_variables(image.variables), key=lambda variable: variable.name) == [
         Variable(name="factors", symbol="factors", size=24),
         Variable(name="ns::flag", symbol="_ZN2ns4flagE", size=1),
         Variable(name="table", symbol="table", size=16),

@@ -100,7 +100,6 @@ BAD_OPTIONS = [
     ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
     ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, at which compilers stop reading"),
     ({"extra_include_paths": 5}, "extra_include_paths must be a path or a list of paths, got 5"),
-    ({"name": ""}, "name='' must have 1 to 256 printable characters"),
 ]
 
 

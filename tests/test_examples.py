@@ -1,10 +1,5 @@
 """Every example runs, checks itself and fits on a page, with a GPU and without one."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from builds import ROOT
@@ -35,20 +30,6 @@ RESULTS = {
 ON_THE_CPU = {"judge", "layer_norm", "matmul", "measure", "quickstart", "struct_parameter", "template_kernel"}
 
 
-def run_example(path: Path) -> list[str]:
-    """Run an example as a user does and return the lines it prints."""
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
-
-
 def test_every_example_is_known_here():
     assert [path.stem for path in EXAMPLES] == sorted(RESULTS)
 
@@ -69,10 +50,11 @@ def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(path,
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_with_a_gpu_it_launches_and_checks(path):
+def test_with_a_gpu_it_launches_and_checks(path, run_page):
     if "triton" in path.stem:
         pytest.importorskip("triton")
-    assert run_example(path)[-1] == RESULTS[path.stem]
+    run = run_page(path)
+    assert (run.status, run.output.splitlines()[-1]) == ("0", RESULTS[path.stem])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,6 +1,5 @@
 """Hand-written wrappers of `tests/launcher/`, compiled as a build of a user's own would do it."""
 
-import importlib.util
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import pytest
 from jitload.building import runtime
 from jitload.building.ninja import COMPILE_FLAGS
 from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_cuda_headers as jitload_headers
 from jitload.toolchain.host import find_compiler
 
 SOURCES = Path(__file__).parent.parent / "launcher"
@@ -56,12 +56,9 @@ class Wrapper:
 
 def find_cuda_headers() -> Path | None:
     """Return the directory of `cuda_runtime.h` and `crt/` among the installed wheels."""
-    spec = importlib.util.find_spec("nvidia")
-    for root in spec.submodule_search_locations or () if spec else ():
-        for header in Path(root).glob("*/include/cuda_runtime.h"):
-            if (header.parent / "crt" / "host_config.h").exists():
-                return header.parent
-    return None
+    toolchain = jitload_headers(read_settings())
+    directories = toolchain.include_dirs if toolchain else ()
+    return next((path for path in directories if (path / "crt" / "host_config.h").exists()), None)
 
 
 def build_wrapper(wrapper: Wrapper, directory: Path) -> Path:
