@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import operator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jitload.expressions.parse import LANGUAGE, MAX_DEPTH, MAX_LENGTH, Expression, ExpressionText
@@ -101,21 +100,8 @@ def _next_power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
-_BINARY: dict[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
-    ast.Add: ("ADD", operator.add),
-    ast.Sub: ("SUB", operator.sub),
-    ast.Mult: ("MUL", operator.mul),
-    ast.FloorDiv: ("FLOORDIV", operator.floordiv),
-    ast.Mod: ("MOD", operator.mod),
-}
-_COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
-    ast.Lt: ("LT", operator.lt),
-    ast.LtE: ("LE", operator.le),
-    ast.Gt: ("GT", operator.gt),
-    ast.GtE: ("GE", operator.ge),
-    ast.Eq: ("EQ", operator.eq),
-    ast.NotEq: ("NE", operator.ne),
-}
+_BINARY = {ast.Add: "ADD", ast.Sub: "SUB", ast.Mult: "MUL", ast.FloorDiv: "FLOORDIV", ast.Mod: "MOD"}
+_COMPARISONS = {ast.Lt: "LT", ast.LtE: "LE", ast.Gt: "GT", ast.GtE: "GE", ast.Eq: "EQ", ast.NotEq: "NE"}
 _FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed argument counts, these in words, function)
     "ceil_div": (range(2, 3), "two integers", ceil_div),
     "max": (range(2, MAX_LENGTH), "two or more integers", max),
@@ -142,6 +128,7 @@ class _Compiler:
         self.source = source
         self.scope = scope
         self.names: set[str] = set()
+        self.lookups = 0
         self.depth = 0
         self.lazy = 0
 
@@ -151,10 +138,27 @@ class _Compiler:
         self.lazy += lazily
         if self.depth > MAX_DEPTH:
             raise self.source.too_deep()
+        lookups = self.lookups
         compiled = self.dispatch(node)
+        if self.lookups == lookups and compiled.value is None:
+            compiled = self.fold(node, compiled)
         self.depth -= 1
         self.lazy -= lazily
         return compiled
+
+    def fold(self, node: ast.expr, compiled: _Code) -> _Code:
+        """Return the value of a node without names, or its own code if it fails but may never run."""
+        functions = {name: function for name, (_, _, function) in _FUNCTIONS.items()}
+        try:
+            value = int(eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": functions}))  # noqa: S307  checked
+            problem = "" if value in INT64 else f"the result, {value}, does not fit 64 bits"
+        except ZeroDivisionError:
+            problem = "division by zero"
+        if not problem:
+            return _constant(value)
+        if self.lazy:
+            return compiled
+        raise self.source.error(problem, self.source.operator_column(node) if isinstance(node, ast.BinOp) else node)
 
     def dispatch(self, node: ast.expr) -> _Code:  # noqa: C901, PLR0911  one line for each kind of node
         match node:
@@ -207,6 +211,7 @@ class _Compiler:
     def entry(self, node: ast.Name) -> ScopeEntry | None:
         """Look up a name; without a scope every name is accepted."""
         self.names.add(node.id)
+        self.lookups += 1
         if self.scope is None:
             return None
         if entry := self.scope.get(node.id):
@@ -214,45 +219,24 @@ class _Compiler:
         hint = f"The names here are {', '.join(self.scope)}." if self.scope else "The kernel has no parameters."
         raise self.source.error(f"there is no parameter {node.id!r}", node, hint)
 
-    def apply(self, name: str, fold: Callable[..., int], operands: Sequence[_Code], node: ast.expr | int) -> _Code:
-        """Return the operands and the step `name`, or the value that `fold` computes if all operands are constants."""
-        values = [operand.value for operand in operands if operand.value is not None]
-        problem = ""
-        if len(values) == len(operands):
-            try:
-                value = fold(*values)
-            except ZeroDivisionError:
-                problem = f"division of {values[0]} by zero"
-            else:
-                if value in INT64:
-                    return _constant(value)
-                problem = f"the result, {value}, does not fit 64 bits"
-        elif name in ("FLOORDIV", "MOD", "CEIL_DIV") and operands[1].value == 0:
-            problem = "division by zero"
-        if problem and not self.lazy:
-            raise self.source.error(problem, node)
-        return _binary(name, *operands) if len(operands) == 2 else _join(*operands, Op(name))
-
     def unary(self, node: ast.UnaryOp) -> _Code:
         if isinstance(node.op, ast.Invert):
             raise self.unsupported(node, node.op)
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63:
             return _constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
         operand = self.compile(node.operand)
-        if isinstance(node.op, ast.USub):
-            return self.apply("NEG", operator.neg, [operand], node)
         if isinstance(node.op, ast.UAdd):
             return operand
-        if operand.value is not None:
-            return _constant(int(not operand.value))
-        return _join(operand, Op("NOT"))
+        return _join(operand, Op("NEG" if isinstance(node.op, ast.USub) else "NOT"))
 
     def binary(self, node: ast.BinOp) -> _Code:
-        if type(node.op) not in _BINARY:
+        name = _BINARY.get(type(node.op))
+        if name is None:
             raise self.unsupported(node, node.op)
-        name, fold = _BINARY[type(node.op)]
-        column = self.source.operator_column(node)
-        return self.apply(name, fold, [self.compile(node.left), self.compile(node.right)], column)
+        left, right = self.compile(node.left), self.compile(node.right)
+        if name in ("FLOORDIV", "MOD") and right.value == 0 and not self.lazy:
+            raise self.source.error("division by zero", self.source.operator_column(node))
+        return _binary(name, left, right)
 
     def comparison(self, node: ast.Compare) -> _Code:
         match node:
@@ -263,14 +247,9 @@ class _Compiler:
                 return self.shape_test(left, op, right)
         if unsupported := next((op for op in node.ops if type(op) not in _COMPARISONS), None):
             raise self.unsupported(node, unsupported)
-        operations = [_COMPARISONS[type(op)] for op in node.ops]
         codes = [self.compile(node.left), self.compile(node.comparators[0])]
         codes += [self.compile(operand, lazily=True) for operand in node.comparators[1:]]
-        values = [part.value for part in codes if part.value is not None]
-        if len(values) == len(codes):
-            steps = zip(operations, values, values[1:], strict=False)
-            return _constant(int(all(holds(left, right) for (_, holds), left, right in steps)))
-        return _comparison([name for name, _ in operations], codes)
+        return _comparison([_COMPARISONS[type(op)] for op in node.ops], codes)
 
     def shape_test(self, left: ast.Attribute, op: ast.cmpop, right: ast.Attribute) -> _Code:
         """Translate `x.shape == y.shape`."""
@@ -288,40 +267,33 @@ class _Compiler:
         return _Code((Op("IS_NONE", entry.position if entry else 0),))
 
     def boolean(self, node: ast.BoolOp) -> _Code:
-        is_or = isinstance(node.op, ast.Or)
-        codes: list[_Code] = []
-        is_decided = False
-        for operand in node.values:
-            part = self.compile(operand, lazily=is_decided or any(part.value is None for part in codes))
-            if is_decided:
-                continue  # the operand has been checked, but it is never evaluated
-            if codes and codes[-1].value is not None:
-                codes.pop()  # this constant neither decides the result nor comes last
-            codes.append(part)
-            is_decided = part.value is not None and bool(part.value) == is_or
-        return _boolean("OR" if is_or else "AND", codes)
+        """Return the steps of `a and b and …` or `a or b or …`. The first operand that decides ends them."""
+        name = "OR" if isinstance(node.op, ast.Or) else "AND"
+        codes = [self.compile(operand, lazily=number > 0) for number, operand in enumerate(node.values)]
+        steps = codes[-1]
+        for code in reversed(codes[:-1]):
+            steps = _join(code, Op(name, len(steps.ops)), steps)
+        return steps
 
     def conditional(self, node: ast.IfExp) -> _Code:
         test = self.compile(node.test)
-        is_constant = test.value is not None
-        body = self.compile(node.body, lazily=not (is_constant and test.value))
-        orelse = self.compile(node.orelse, lazily=not is_constant or bool(test.value))
-        if is_constant:
-            return body if test.value else orelse
-        return _conditional(test, body, orelse)
+        body, orelse = self.compile(node.body, lazily=True), self.compile(node.orelse, lazily=True)
+        return _join(test, Op("SKIP_IF_NOT", len(body.ops) + 1), body, Op("SKIP", len(orelse.ops)), orelse)
 
     def function(self, node: ast.Call) -> _Code:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS:
             problem = f"there is no function {name!r}" if name else "only functions can be called"
             raise self.source.error(problem, node, "Use ceil_div(a, b)." if name == "cdiv" else LANGUAGE)
-        arity, expected, fold = _FUNCTIONS[name]
+        arity, expected, _ = _FUNCTIONS[name]
         self.check_plain(node)
         if len(node.args) not in arity:
             raise self.source.error(f"{name}() takes {expected}, got {len(node.args)}", node)
         codes = [self.compile(argument) for argument in node.args]
-        if len(arity) == 1 or all(part.value is not None for part in codes):
-            return self.apply(name.upper(), fold, codes, node)
+        if name == "ceil_div" and codes[1].value == 0 and not self.lazy:
+            raise self.source.error("division by zero", node)
+        if len(codes) == 1:
+            return _join(*codes, Op(name.upper()))
         return functools.reduce(functools.partial(_binary, name.upper()), codes)
 
     def check_plain(self, node: ast.Call) -> None:
@@ -390,19 +362,6 @@ def _binary(name: str, left: _Code, right: _Code) -> _Code:
     if right.value is not None:
         return _join(left, Op(name, 1, right.value))
     return _join(left, right, Op(name))
-
-
-def _boolean(name: str, codes: Sequence[_Code]) -> _Code:
-    """Return the steps of `a and b and …` or `a or b or …`. The first operand that decides ends them."""
-    *others, last = codes
-    steps = last
-    for code in reversed(others):
-        steps = _join(code, Op(name, len(steps.ops)), steps)
-    return steps
-
-
-def _conditional(test: _Code, body: _Code, orelse: _Code) -> _Code:
-    return _join(test, Op("SKIP_IF_NOT", len(body.ops) + 1), body, Op("SKIP", len(orelse.ops)), orelse)
 
 
 def _comparison(names: Sequence[str], codes: Sequence[_Code]) -> _Code:
