@@ -103,32 +103,22 @@ def find_differences(actual: Any, value: Any, relative: float, absolute: float) 
     if torch is not None and isinstance(actual, torch.Tensor):
         xp, value = torch, value.to(actual.device)
         is_complex = actual.is_complex() or value.is_complex()
-        pair = [t.reshape(-1).to(torch.complex128 if is_complex else torch.float64) for t in (actual, value)]
+        first, second = (t.reshape(-1).to(torch.complex128 if is_complex else torch.float64) for t in (actual, value))
         is_exact = not any(t.is_floating_point() or t.is_complex() for t in (actual, value))
     else:
         import numpy as np
 
         xp = np
         is_complex = np.iscomplexobj(actual) or np.iscomplexobj(value)
-        pair = [t.reshape(-1).astype(np.complex128 if is_complex else np.float64) for t in (actual, value)]
+        first, second = (t.reshape(-1).astype(np.complex128 if is_complex else np.float64) for t in (actual, value))
         is_exact = all(t.dtype.kind in "biu" for t in (actual, value))
-    first, second = pair
-    is_exact = is_exact and actual.dtype == value.dtype
-    equal = _find_equal(actual.reshape(-1), value.reshape(-1)) if is_exact else _find_equal(first, second)
-    if equal.all():
-        return ~equal, xp.zeros_like(first.real)
-    difference = abs(first - second)
-    if is_exact:  # different integers above 2**53 may be equal as floats
-        difference = xp.where(equal, difference * 0, xp.where(difference > 0, difference, difference * 0 + 1))
-    infinity = float("inf")
-    wrong = ~(equal | ((difference < infinity) & (difference <= absolute + relative * abs(second))))
-    if not wrong.any():
-        return wrong, xp.zeros_like(difference)
-    difference = xp.where(xp.isnan(difference), xp.full_like(difference, infinity), difference)
-    return wrong, xp.where(wrong, difference, xp.zeros_like(difference))
-
-
-def _find_equal(first: Any, second: Any) -> Any:
-    """Return which elements are equal, of two arrays of one dtype. NaN equals NaN."""
-    equal = first == second
-    return equal if equal.all() else equal | ((first != first) & (second != second))  # noqa: PLR0124  only NaN does
+    wrong = ~xp.isclose(first, second, rtol=relative, atol=absolute, equal_nan=True)
+    wrong |= xp.isinf(first) != xp.isinf(second)  # also with an infinite tolerance
+    if is_exact and actual.dtype == value.dtype:  # different integers above 2**53 may be equal as floats
+        wrong = (actual.reshape(-1) != value.reshape(-1)) & (wrong | (absolute + relative * abs(second) < 1))
+    difference = xp.zeros_like(first.real)
+    if wrong.any():
+        difference = xp.where(wrong, abs(first - second), difference)
+        difference = xp.where(wrong & (difference == 0), xp.ones_like(difference), difference)
+        difference = xp.where(xp.isnan(difference), xp.full_like(difference, float("inf")), difference)
+    return wrong, difference

@@ -50,21 +50,27 @@ using ffi::TensorView;
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------- */
 
-constexpr DLDataType dl_bool = DLDataType{kDLBool, 8, 1};
-constexpr DLDataType dl_int8 = DLDataType{kDLInt, 8, 1};
-constexpr DLDataType dl_int16 = DLDataType{kDLInt, 16, 1};
-constexpr DLDataType dl_int32 = DLDataType{kDLInt, 32, 1};
-constexpr DLDataType dl_int64 = DLDataType{kDLInt, 64, 1};
-constexpr DLDataType dl_uint8 = DLDataType{kDLUInt, 8, 1};
-constexpr DLDataType dl_uint16 = DLDataType{kDLUInt, 16, 1};
-constexpr DLDataType dl_uint32 = DLDataType{kDLUInt, 32, 1};
-constexpr DLDataType dl_uint64 = DLDataType{kDLUInt, 64, 1};
-constexpr DLDataType dl_float16 = DLDataType{kDLFloat, 16, 1};
-constexpr DLDataType dl_float32 = DLDataType{kDLFloat, 32, 1};
-constexpr DLDataType dl_float64 = DLDataType{kDLFloat, 64, 1};
-constexpr DLDataType dl_bfloat16 = DLDataType{kDLBfloat, 16, 1};
-constexpr DLDataType dl_float8_e4m3fn = DLDataType{kDLFloat8_e4m3fn, 8, 1};
-constexpr DLDataType dl_float8_e5m2 = DLDataType{kDLFloat8_e5m2, 8, 1};
+/* X(C++ type, name, DLPack's code, bits) */
+#define JITLOAD_DTYPES_(X)                              \
+  X(bool, bool, kDLBool, 8)                             \
+  X(int8_t, int8, kDLInt, 8)                            \
+  X(int16_t, int16, kDLInt, 16)                         \
+  X(int32_t, int32, kDLInt, 32)                         \
+  X(int64_t, int64, kDLInt, 64)                         \
+  X(uint8_t, uint8, kDLUInt, 8)                         \
+  X(uint16_t, uint16, kDLUInt, 16)                      \
+  X(uint32_t, uint32, kDLUInt, 32)                      \
+  X(uint64_t, uint64, kDLUInt, 64)                      \
+  X(__half, float16, kDLFloat, 16)                      \
+  X(float, float32, kDLFloat, 32)                       \
+  X(double, float64, kDLFloat, 64)                      \
+  X(__nv_bfloat16, bfloat16, kDLBfloat, 16)             \
+  X(__nv_fp8_e4m3, float8_e4m3fn, kDLFloat8_e4m3fn, 8)  \
+  X(__nv_fp8_e5m2, float8_e5m2, kDLFloat8_e5m2, 8)
+
+#define JITLOAD_CONSTANT_(Type, name, code, bits) constexpr DLDataType dl_##name = DLDataType{code, bits, 1};
+JITLOAD_DTYPES_(JITLOAD_CONSTANT_)
+#undef JITLOAD_CONSTANT_
 
 /* These types are only declared here; CUDA's headers define them. */
 struct __half;
@@ -77,28 +83,14 @@ inline namespace v1 {
 
 template <class T>
 struct Dtype;
-#define JITLOAD_DTYPE_(Type, text, constant)        \
-  template <>                                       \
-  struct Dtype<Type> {                              \
-    using type = Type;                              \
-    static constexpr const char* name = text;       \
-    static constexpr DLDataType value = ::constant; \
+#define JITLOAD_DTYPE_(Type, text, code, bits)        \
+  template <>                                         \
+  struct Dtype<Type> {                                \
+    using type = Type;                                \
+    static constexpr const char* name = #text;        \
+    static constexpr DLDataType value = ::dl_##text;  \
   };
-JITLOAD_DTYPE_(bool, "bool", dl_bool)
-JITLOAD_DTYPE_(int8_t, "int8", dl_int8)
-JITLOAD_DTYPE_(int16_t, "int16", dl_int16)
-JITLOAD_DTYPE_(int32_t, "int32", dl_int32)
-JITLOAD_DTYPE_(int64_t, "int64", dl_int64)
-JITLOAD_DTYPE_(uint8_t, "uint8", dl_uint8)
-JITLOAD_DTYPE_(uint16_t, "uint16", dl_uint16)
-JITLOAD_DTYPE_(uint32_t, "uint32", dl_uint32)
-JITLOAD_DTYPE_(uint64_t, "uint64", dl_uint64)
-JITLOAD_DTYPE_(__half, "float16", dl_float16)
-JITLOAD_DTYPE_(float, "float32", dl_float32)
-JITLOAD_DTYPE_(double, "float64", dl_float64)
-JITLOAD_DTYPE_(__nv_bfloat16, "bfloat16", dl_bfloat16)
-JITLOAD_DTYPE_(__nv_fp8_e4m3, "float8_e4m3fn", dl_float8_e4m3fn)
-JITLOAD_DTYPE_(__nv_fp8_e5m2, "float8_e5m2", dl_float8_e5m2)
+JITLOAD_DTYPES_(JITLOAD_DTYPE_)
 #undef JITLOAD_DTYPE_
 
 /* Return the name of the element type `T` after a prefix: KernelName<__half>("scale_") is "scale_float16". */

@@ -57,11 +57,9 @@ inline jitload_cu_config MakeConfig(dim3 grid, dim3 block, StreamHandle stream, 
 }
 
 inline jitload_cu_config MakeConfig(const CUlaunchConfig& config) {
-  jitload_cu_config driver_config =
-      MakeConfig({config.gridDimX, config.gridDimY, config.gridDimZ},
-                 {config.blockDimX, config.blockDimY, config.blockDimZ}, config.hStream, config.sharedMemBytes);
-  driver_config.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
-  driver_config.attribute_count = config.numAttrs;
+  jitload_cu_config driver_config;
+  static_assert(sizeof driver_config == sizeof config, "the driver's layout");
+  __builtin_memcpy(&driver_config, &config, sizeof config);
   return driver_config;
 }
 
