@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import sys
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -118,7 +118,6 @@ def test_two_equal_requests_are_one_build(cache):
     [
         (({"name": "m"},), "requests must be an iterable of mappings, such as a list, got dict"),
         (([], None, ()), r"archs must be architectures, \('sm_80', 'sm_90a'\), or None, got \(\)"),
-        (([], "dask"), r"executor must have submit\(\), as concurrent.futures.Executor does, got 'dask'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, words):
@@ -141,14 +140,6 @@ def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkey
     outcome, wrong = jitload.prebuild(requests, Elsewhere(), progress=False).outcomes
     assert (outcome.error, wrong.state) == ("", "failed")
     assert Path(outcome.path) == build(kernel("f"), arch="sm_80")
-
-
-def test_an_executor_that_takes_no_tasks_is_refused_by_name():
-    executor = ThreadPoolExecutor(1)
-    executor.shutdown()
-    for wrong in (executor, ThreadPoolExecutor):
-        with pytest.raises(jitload.JitLoadError, match=r"the executor <.*ThreadPoolExecutor.* refused a task"):
-            jitload.prebuild([request("m")], wrong, progress=False)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def record_command(command: Sequence[str], /, output: str) -> None:
 @click.option(
     "--arch", "archs", multiple=True, help="Build requests that name none for this architecture; may be repeated."
 )
-@click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
 @click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive, a .tar.gz or a directory.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")

@@ -120,16 +120,12 @@ def prebuild(
         The outcomes. `print()` shows a summary, and `.check()` raises an error if a request failed.
 
     Raises:
-        JitLoadError: `requests`, `archs`, `jobs` or `executor` is invalid.
+        JitLoadError: `requests` or `archs` is invalid.
 
     Example:
         `prebuild([{"name": "vec", "cuda_sources": text}], archs=("sm_80", "sm_90a")).check()`
     """
     tasks = _tasks(requests, archs)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise JitLoadError(f"executor must have submit(), as concurrent.futures.Executor does, got {executor!r}")
-    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
-        raise JitLoadError(f"jobs must be a positive number of processes, got {jobs!r}")
     tuned = _measurements(tasks)
     started = time.monotonic()
     outcomes: dict[int, Outcome] = {}
@@ -195,7 +191,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
             _log.warning(lost, len(left))
         tasks = left
     if tasks:
-        with LocalWorkers(min(jobs or worker_count(), len(tasks))) as workers:
+        with LocalWorkers(min(worker_count() if jobs is None else jobs, len(tasks))) as workers:
             _run_in(workers, tasks, done)
 
 
@@ -215,7 +211,7 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
         with suppress(BrokenExecutor):
             for task in tasks:
                 if not task.needs_caller:
-                    futures[_submit(executor, task)] = task
+                    futures[executor.submit(build_task, task)] = task
         for task in tasks:
             if task.needs_caller:
                 finish(task, build_task(task))
@@ -227,16 +223,6 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
             future.cancel()
         raise
     return tuple(left.values())
-
-
-def _submit(executor: Executor, task: Task) -> Future[Outcome]:
-    try:
-        return executor.submit(build_task, task)
-    except BrokenExecutor:
-        raise
-    except Exception as error:
-        problem = f"the executor {executor!r} refused a task ({type(error).__name__}: {error})"
-        raise JitLoadError(f"{problem}: pass one that is not shut down") from error
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome:
