@@ -125,9 +125,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library(tmp_path):
     """Two texts, several cubins, options, both spellings of CUDA's types, and no undefined symbol of CUDA."""
     (tmp_path / "seven.h").write_text("#define SEVEN 7\n")
     cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
-    cuda = (
-        EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
-    )
+    cuda = EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError b = cudaSuccess; return SEVEN + ZERO + a + b; }"
     library = build(
         "two",
         cpp_sources="#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n" + cpp,

@@ -260,10 +260,8 @@ def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path, monkeypatch
 
 def test_answers_that_compile_with_torch(patient):
     """They are built as jitload builds them, so that one that is killed leaves no lock behind."""
-    text = (
-        f"import torch, torch.utils.cpp_extension as e\nf = e.load_inline('f', {FOR_TORCH!r}, functions=['run']).run\n"
-    )
-    text += "class ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return f(x, y)"
+    text = f"import torch, torch.utils.cpp_extension as e\nf = e.load_inline('f', {FOR_TORCH!r}, functions=['run']).run"
+    text += "\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return f(x, y)"
     assert patient.run(text).ok
     assert patient.run(FOR_TORCH, functions="run").ok
     verdict = patient.run(text.replace("+ 1", "+ one"))

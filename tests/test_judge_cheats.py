@@ -49,10 +49,7 @@ PROBLEMS = {
     ),
     "a product as a part of the reference": (
         "torch.relu(x @ x.T)", "torch.randn(9, 9)",
-        {
-            "torch.einsum('ij,kj->ik', x, x).relu()": "cheat",
-            "torch.relu(torch.from_numpy(x.numpy() @ x.numpy().T))": "ok",
-        },
+        {"torch.einsum('ij,kj->ik', x, x).relu()": "cheat", "torch.from_numpy(x.numpy() @ x.numpy().T).relu()": "ok"},
     ),
     "an input that the model changes, and results in a dictionary": (
         "{'sum': x.add_(1), 'pair': (x * 2, len(x))}", "torch.randn(9)",

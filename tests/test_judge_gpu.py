@@ -163,11 +163,7 @@ def test_a_triton_kernel():
         at = tl.program_id(0) * B + tl.arange(0, B)
         tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
     """
-    keywords = {
-        "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
-        "constexprs": {"B": 1024},
-        "grid": "ceil_div(n, B)",
-    }
+    keywords = {"signature": "*fp32, *fp32, i32", "constexprs": {"B": 1024}, "grid": "ceil_div(n, B)"}
     with jitload.Judge(
         reference=lambda x, y, n: x + 1,
         inputs=lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"), SIZE),

@@ -132,15 +132,10 @@ def test_kernels_are_named_by_expressions(compiles, plain_compiles, tmp_path):
     assert parsed_headers._connection.cache_info().misses == 1
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("*y = twice(*y)", "*y = thrice(*y)"),
-        ("}\n", ""),
-        ("twice.cuh", "broken.cuh"),
-        ("generic(", "named("),
-    ],
-)
+ERRORS = [("*y = twice(*y)", "*y = thrice(*y)"), ("}\n", ""), ("twice.cuh", "broken.cuh"), ("generic(", "named(")]
+
+
+@pytest.mark.parametrize(("old", "new"), ERRORS)
 def test_errors_are_those_of_a_plain_compile(compiles, plain_compiles, tmp_path, old, new):
     (tmp_path / "broken.cuh").write_text("#include <none.cuh>\n")
     text, kernels = SOURCE.replace(old, new).replace("%d", "1"), ["generic<nothing>"] if new == "named(" else []

@@ -23,12 +23,6 @@ GRID = "ceil_div(n, BLOCK)"
 ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
 
 
-def load_added(**options):
-    return jitload.load_triton(
-        "ops", kernels.vector_add, **{"signature": ADD, "constexprs": {"BLOCK": 256}, "arch": ARCH, **options}
-    )
-
-
 def entries(cache: Path) -> list[Path]:
     return sorted(cache.glob("*-*/*/manifest.json"))
 
@@ -40,7 +34,7 @@ def test_triton_kernels_beside_cuda_source_and_a_call_finds_them(cache):
     assert states(done) == ["built", "built", "failed", "built"], str(done)
     assert done.failed[0].error.startswith("kernel 'vector_add'")
     before = entries(cache)
-    assert list(load_added()) == ["vector_add"]
+    assert list(jitload.load_triton(**{**ADDED, "kernel": kernels.vector_add}, arch=ARCH)) == ["vector_add"]
     options = {"signature": ADD, "constexprs": {"BLOCK": 256}, "grid": GRID, "num_warps": 8}
     jitload.load_triton("by_object", kernels.vector_add, arch=ARCH, **options)
     assert entries(cache) == before

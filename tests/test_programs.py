@@ -264,11 +264,8 @@ def test_types_that_headers_options_and_names_of_kernels_mention_are_kept(tmp_pa
         "std::vector<P> values;\nint main() { k<<<1, 1>>>(values.data()); }\n"
     )
     options = {"extra_cuda_cflags": ["-DELEMENT=Real"], "extra_include_paths": [tmp_path]}
-    functions = {
-        "k": Launch(),
-        "t": Launch(kernel="t<Vector, Functor>"),
-        "u": Launch(kernel="t<{T}, Functor>", tune=Tune(T=("Vector", "P"))),
-    }
+    functions = {"k": Launch(), "t": Launch("t<Vector, Functor>")}
+    functions["u"] = Launch("t<{T}, Functor>", tune=Tune(T=("Vector", "P")))
     module = jitload.load_inline("p", cuda_sources=text, functions=functions, arch=ARCH, **options)
     assert [parameter.type for parameter in module.t.kernel.parameters] == ["Vector*", "double*", "Functor"]
     cubin = jitload.compile_cubin(text, kernels=["t<Vector, Functor>"], arch=ARCH, **options)

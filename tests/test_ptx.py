@@ -38,12 +38,9 @@ def test_ptx_becomes_a_cubin_with_what_is_known(ptx, form):
     text = ptx.encode() + b"\0" if form == "with a NUL" else ptx if form is str else form(ptx.encode())
     cubin = jitload.compile_cubin(text, name="scale.ptx", arch="sm_90a")
     assert cubin.arch == "sm_90a"
-    assert [str(kernel) for kernel in cubin.kernels] == [
-        "scale(b64 arg0, b32 arg1, b32 arg2)",
-        "fill<int>(int* arg0, int arg1)",
-        "fill<double>(double* arg0, double arg1)",
-    ]
-    scale = next(kernel for kernel in cubin.kernels if kernel.name == "scale")
+    scale, *fill = cubin.kernels
+    assert str(scale) == "scale(b64 arg0, b32 arg1, b32 arg2)"
+    assert [*map(str, fill)] == ["fill<int>(int* arg0, int arg1)", "fill<double>(double* arg0, double arg1)"]
     assert [(p.kind, p.size, p.offset) for p in scale.parameters] == [("bits", 8, 0), ("bits", 4, 8), ("bits", 4, 12)]
     assert scale.registers > 0
     assert [(variable.name, variable.size) for variable in cubin.variables] == [("table", 16)]
@@ -256,21 +253,15 @@ def test_ptx_is_refused_where_only_machine_code_is_possible(make):
         make()
 
 
-RUNS_ON = (
-    "compute_80 sm_80",
-    "compute_80 sm_100a",
-    "compute_90a sm_90a",
-    "compute_100f sm_103",
-    "compute_75 compute_80",
-)
-DOES_NOT_RUN_ON = (
+RUNS = ("compute_80 sm_80", "compute_80 sm_100a", "compute_90a sm_90a", "compute_100f sm_103", "compute_75 compute_80")
+NOT_RUN = (
     "compute_90 sm_89", "compute_90a sm_100", "compute_100f sm_120", "sm_80 compute_80", "compute_80 compute_75",
 )  # fmt: skip
 
 
 def test_which_architectures_run_which_code():
-    assert all(runs_on(*pair.split()) for pair in RUNS_ON)
-    assert not any(runs_on(*pair.split()) for pair in DOES_NOT_RUN_ON)
+    assert all(runs_on(*pair.split()) for pair in RUNS)
+    assert not any(runs_on(*pair.split()) for pair in NOT_RUN)
 
 
 @pytest.mark.gpu

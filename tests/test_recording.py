@@ -89,11 +89,7 @@ def test_a_run_is_built_from_its_record_and_then_only_loaded(record, tmp_path, m
         {"cuda_sources": ADD, "arch": "cpu", "sanitize": "address", "debug": True, "gpu_check": False},
         {"cuda_sources": ADD, "arch": ("sm_80", ARCH), "extra_include_paths": ["include"], "isolate": True},
         {"cuda_sources": ADD, "functions": {"add": "Add.", "again": jitload.Launch(kernel="add")}, "kind": "device"},
-        {
-            "cuda_sources": "template <int B> __global__ void f(float* x, int n) {}",
-            "functions": TUNED,
-            "tuned": "tuned.json",
-        },
+        {"cuda_sources": "template <int B> __global__ void f(float* x) {}", "functions": TUNED, "tuned": "tuned.json"},
         {"cpp_sources": BY_HAND, "functions": {"twice"}, "embed_cubin": {"one": b"\0\xff"}},
     ],
 )

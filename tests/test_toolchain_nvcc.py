@@ -30,9 +30,7 @@ def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, em
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cuda_sources=BOTH, functions=["f"], arch=ARCH)
     message = str(caught.value)
-    assert message.startswith(
-        "module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install it"
-    )
+    assert message.startswith("module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install")
     for words in ("pip install 'jitload[cu13,nvcc]'", "functions={'f': Launch(grid=…, block=…)}", "with embed_cubin=."):
         assert words in message
     with pytest.raises(LaunchSpecError, match=r"is missing[^$]*The host functions are: f. The kernels are: add"):

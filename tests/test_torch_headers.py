@@ -172,9 +172,7 @@ def test_a_condition_on_cuda_version_brings_the_header_that_defines_it():
 def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list of the reasons for which sources were left to torch, which does not build them here."""
     reasons: list[str] = []
-    monkeypatch.setattr(
-        cpp_extension, "_build_with_torch", lambda _function, _arguments, reason: reasons.append(reason)
-    )
+    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: reasons.append(call[2]))
     return reasons
 
 
@@ -198,9 +196,8 @@ def test_torch_builds_sources_with_conditions_on_other_macros_of_its_headers(
         path.write_text("#pragma once\n#ifdef Py_PYTHON_H\n#endif\n")
     flags = ["-isystem", str(tmp_path / "isystem"), "-DFROM_AN_OPTION=SIZEOF_LONG", "-D", "OF_TWO=HAVE_ERF"]
     source = f"#include <torch/extension.h>\n{condition}\n#endif\nint64_t f() {{ return 1; }}"
-    cpp_extension.load_inline(
-        "conditions", source, functions=["f"], extra_include_paths=[str(tmp_path)], extra_cflags=flags
-    )
+    paths = [str(tmp_path)]
+    cpp_extension.load_inline("conditions", source, functions=["f"], extra_include_paths=paths, extra_cflags=flags)
     assert fallbacks == [f"missing: {name}"]
 
 

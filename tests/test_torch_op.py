@@ -181,12 +181,8 @@ def test_results_of_fake_calls_are_where_the_arguments_are(operators):
 def square(mod):
     """An operator for floats whose gradient is another kernel."""
     square = jitload.torch_op("gradients::square", mod.square, out={"y": "like x"})
-    scale = jitload.torch_op(
-        "gradients::multiply",
-        lambda x, y: x * y,
-        schema="(Tensor x, Tensor y) -> (Tensor z)",
-        out={"z": "like x"},
-    )
+    schema = "(Tensor x, Tensor y) -> (Tensor z)"
+    scale = jitload.torch_op("gradients::multiply", lambda x, y: x * y, schema=schema, out={"z": "like x"})
     square.register_autograd(
         lambda ctx, grad: 2 * scale(ctx.saved_tensors[0], grad.contiguous()),
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),

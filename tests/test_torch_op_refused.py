@@ -28,11 +28,7 @@ def _fresh_dynamo():
         ("add_one", {"out": {"x": "like y"}}, r"out: 'x' \(const float\*\) is const, so it is an input"),
         ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is also in out"),
         ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; the tensors are x"),
-        (
-            "add_one",
-            {"out": {"y": "float16 like x"}},
-            "'y' is a tensor of float32, not float16: write 'float32 like x'",
-        ),
+        ("add_one", {"out": {"y": "float16 like x"}}, "'y' is a tensor of float32, not float16: write 'float32 like"),
         ("add_one", {"out": {"y": "[n]"}}, "there is no parameter 'n'"),
         ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
         ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with a dtype"),
@@ -65,8 +61,7 @@ def test_functions_can_be_called(mod, function):
 
 
 @pytest.mark.parametrize(
-    ("shape", "problem"),
-    [("x.shape[1]", "an axis is out of range"), ("4 // (x.numel() - 3)", "division")],
+    ("shape", "problem"), [("x.shape[1]", "is out of range"), ("4 // (x.numel() - 3)", "division")]
 )
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_shapes_that_cannot_be_computed_name_the_rule(mod, shape, problem, device):

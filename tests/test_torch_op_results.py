@@ -43,6 +43,9 @@ def test_results_of_functions_may_be_none():
     assert x.grad.unique().tolist() == [2]
 
 
+ROWS = {"rows": "x.numel() // n", "n": "x.shape[-1]"}
+
+
 def test_kernels_get_null_for_results_that_are_none():
     mod = jitload.load_inline(
         "torch_op_null",
@@ -52,11 +55,7 @@ def test_kernels_get_null_for_results_that_are_none():
             best[r] = x[r * n + at];
             if (index) index[r] = at;
         }""",
-        functions={
-            "top": jitload.Launch(
-                grid="rows", block=1, args={"rows": "x.numel() // n", "n": "x.shape[-1]"}, nullable="index"
-            )
-        },
+        functions={"top": jitload.Launch(grid="rows", block=1, args=ROWS, nullable="index")},
         arch="cpu",
     )
     rules = {"best": "[*x.shape[:-1]]", "index": "[*best.shape] if with_index else None"}
@@ -105,12 +104,8 @@ def test_extents_are_slices_of_lists():
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_what_is_none_in_a_call_is_named(device):
-    operator = jitload.torch_op(
-        "results::wrong",
-        print,
-        schema="(Tensor x, Tensor? mask, Tensor(a!) y) -> ()",
-        out={"y": "like mask if mask is None else like x"},
-    )
+    schema, rule = "(Tensor x, Tensor? mask, Tensor(a!) y) -> ()", "like mask if mask is None else like x"
+    operator = jitload.torch_op("results::wrong", print, schema=schema, out={"y": rule})
     words = r"results::wrong\(\): out\['y'\] = 'like mask if .*: the rule uses .* None; .*, mask is None$"
     with pytest.raises(ValueError, match=words):
         operator(X.to(device), None)
@@ -262,9 +257,8 @@ def test_typed_functions_have_defaults():
     defaults = {"by": 2, "add": 1, "negate": True, "z": None}
     options = {"out": {"y": "like x"}}
     scale = jitload.torch_op("defaults::scale", mod.scale, defaults=defaults, **options)
-    assert str(scale._schema).endswith(
-        "scale(Tensor x, float by=2., SymInt add=1, bool negate=True, Tensor? z=None) -> Tensor"
-    )
+    expected = "scale(Tensor x, float by=2., SymInt add=1, bool negate=True, Tensor? z=None) -> Tensor"
+    assert str(scale._schema) == f"defaults::{expected}"
     for call in (scale, compiled(lambda *args, **names: scale(*args, **names))):
         assert call(X).equal(-(2 * X + 1))
         assert call(X, 3.0, negate=False).equal(3 * X + 1)

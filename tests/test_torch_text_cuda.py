@@ -22,9 +22,8 @@ def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: py
     kernel = "__global__ void k() {} torch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(); return x; }"
 
     def load_kernel(**options: Any) -> Any:
-        return cpp_extension.load_inline(
-            "native", "torch::Tensor f(torch::Tensor);", kernel, functions=["f"], **options
-        )
+        declaration = "torch::Tensor f(torch::Tensor);"
+        return cpp_extension.load_inline("native", declaration, kernel, functions=["f"], **options)
 
     with pytest.raises(ToolchainError, match=r"Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=\['-arch=sm_90a'\]"):
         load_kernel()

@@ -18,14 +18,7 @@ from builds import python_env
 from support.driver import build_stub
 
 HERE = Path(__file__).parent
-CASES = [
-    ("add", 90),
-    ("pairs", 90),
-    ("descriptors", 90),
-    ("descriptors", 80),
-    ("descriptors_pairs", 90),
-    ("scratch", 90),
-]
+CASES = [(name, 90) for name in ("add", "pairs", "descriptors", "descriptors_pairs", "scratch")] + [("descriptors", 80)]
 
 
 @pytest.fixture(scope="module")

@@ -140,9 +140,8 @@ def test_an_autotuned_kernel_without_a_chosen_configuration():
     assert 'config=, or build all of them with load_triton(…, variants="all"). They are:' in message
     assert "\n    BLOCK=512, num_warps=4" in message
     assert "\n    BLOCK=1024, num_warps=8" in message
-    assert "config= must be a triton.Config or a mapping, got int" in refusal(
-        SignatureError, tuned_add, signature=ADD, config=512
-    )
+    message = refusal(SignatureError, tuned_add, signature=ADD, config=512)
+    assert "config= must be a triton.Config or a mapping, got int" in message
 
 
 def plain_function() -> None:

@@ -29,13 +29,8 @@ template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
     for (int j = i; j < i + V && j < n; ++j) y[j] = T(float(x[j]) * FACTOR);
 }"""
 OPTIONS = ["-DFACTOR={F}"]
-LAUNCH = {
-    "kernel": "scale<{x.dtype}, {V}>",
-    "grid": "ceil_div(n, B * V)",
-    "block": "B",
-    "args": {"n": "x.numel()"},
-    "dtypes": ("float32", "float16"),
-}
+LAUNCH = {"kernel": "scale<{x.dtype}, {V}>", "grid": "ceil_div(n, B * V)", "block": "B", "args": {"n": "x.numel()"}}
+LAUNCH["dtypes"] = ("float32", "float16")
 TUNE = {"B": (32, 64), "V": (1, 2), "F": (3, 4), "when": "B * V <= 64", "key": "n"}
 CHOICES = {100: (32, 2, 3), 1000: (64, 1, 4), 10_000: (32, 1, 3)}
 
@@ -254,9 +249,8 @@ def test_calls_with_many_keys_in_turns_launch_the_variant_of_their_key():
         name: Launch(grid=1, block="B", tune=Tune(B=range(1, 9), key=key), **({} if name == "numbers" else options))
         for name, key in RECENT_KEYS.items()
     }
-    mod = jitload.load_inline(
-        "recent", cuda_sources=RECENT, functions=functions, arch="cpu", tuned=jitload.Tuning(rows)
-    )
+    tuned = jitload.Tuning(rows)
+    mod = jitload.load_inline("recent", cuda_sources=RECENT, functions=functions, arch="cpu", tuned=tuned)
 
     def call(seed: int) -> list[Any]:
         out = torch.zeros(1, dtype=torch.int32)
@@ -321,11 +315,8 @@ def test_a_value_that_was_removed_is_not_chosen(stub_driver, tmp_path):
     ]  # fmt: skip
     path.write_text(json.dumps({"format": 1, "rows": rows}))
     x = CudaArray(np.zeros(8, np.float32))
-    blocks = [
-        load(path, "sm_90a", B=blocks, when=None).scale.variant(x, x).values["B"]
-        for blocks in ((96, 32, 64), (96, 64), 96)
-    ]
-    assert blocks == [32, 64, 96]
+    modules = [load(path, "sm_90a", B=blocks, when=None) for blocks in ((96, 32, 64), (96, 64), 96)]
+    assert [mod.scale.variant(x, x).values["B"] for mod in modules] == [32, 64, 96]
 
 
 def test_names_and_limits_are_checked(tmp_path):

@@ -31,13 +31,8 @@ template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
     int i = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     for (int j = i; j < i + V && j < n; ++j) y[j] = V == 4 ? T(float(x[j]) * 3) : T(float(x[j]) * 2);
 }"""
-LAUNCH = {
-    "kernel": "scale<{x.dtype}, {V}>",
-    "grid": "ceil_div(n, B * V)",
-    "block": "B",
-    "args": {"n": "x.numel()"},
-    "dtypes": "float32",
-}
+LAUNCH = {"kernel": "scale<{x.dtype}, {V}>", "grid": "ceil_div(n, B * V)", "block": "B", "args": {"n": "x.numel()"}}
+LAUNCH["dtypes"] = "float32"
 FAST: dict[str, Any] = {"seconds": 0.05, "progress": False}
 
 

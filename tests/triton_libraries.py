@@ -26,9 +26,7 @@ LIBRARIES: dict[str, tuple[Any, dict[str, Any]]] = {
             "signature": DESCRIPTORS,
             "constexprs": PERSISTENT,
             "num_warps": 8,
-            "grid": lambda META: (
-                min(PROGRAMS, triton.cdiv(META["M"], META["BLOCK_M"]) * triton.cdiv(META["N"], META["BLOCK_N"])),
-            ),
+            "grid": lambda m: (min(PROGRAMS, triton.cdiv(m["M"], m["BLOCK_M"]) * triton.cdiv(m["N"], m["BLOCK_N"])),),
         },
     ),
     "device_descriptor_copy": (
