@@ -321,10 +321,6 @@ def resolve_dir(directory: str, variable: str) -> Path:
         raise CacheError(
             f"{variable}={directory}: the home directory of this user is unknown. Write an absolute path."
         ) from error
-    except OSError as error:
-        raise CacheError(
-            f"{variable}={directory} is relative, and the working directory no longer exists. Write an absolute path."
-        ) from error
 
 
 def private_cache_dir() -> Path:

@@ -210,13 +210,7 @@ def check_path(value: object, argument: str) -> Path:
 
 def absolute_path(value: object, argument: str) -> Path:
     """Return `value` as an absolute path, which stays valid when the process changes its working directory."""
-    path = check_path(value, argument)
-    try:
-        return path if path.is_absolute() else path.absolute()
-    except OSError as error:
-        raise JitLoadError(
-            f"{argument}={str(path)!r} is relative, and the working directory no longer exists; pass an absolute path"
-        ) from error
+    return check_path(value, argument).absolute()
 
 
 def output_path(output: PathLike | None, directory: Path | None) -> Path | None:
