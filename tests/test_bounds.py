@@ -302,7 +302,7 @@ def test_extents_need_the_source_of_one_kernel(gpu_mod):
     assert gpu_mod.guarded.extents is extents
     cubin = jitload.compile_cubin(SOURCE, arch="sm_90a")
     mod = jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch()})
-    with pytest.raises(jitload.JitLoadError, match=r"guarded\(\) has no CUDA source at hand"):
+    with pytest.raises(jitload.JitLoadError, match=r"guarded\(\) .* has no CUDA source at hand"):
         _ = mod.guarded.extents
     with pytest.raises(LaunchSpecError, match="needs CUDA source, not a cubin"):
         jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch(bounds="check")})

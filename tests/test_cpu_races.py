@@ -103,7 +103,8 @@ def text_of(name: str, body: str) -> str:
 
 
 SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in BODIES.items())
-SOURCE += 'extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }'
+SOURCE += """extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }
+extern "C" __global__ void beyond(const int* x, int* y) { memcpy(y + 4, x + 2, 16); }"""
 
 
 @pytest.fixture(scope="module")
@@ -191,5 +192,9 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
 def test_an_access_outside_a_tensor_is_found_too(mod):
     with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 256 of 'y', which has 256 bytes"):
         mod.reads[2, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(64, dtype=torch.int32))
+    memory = torch.zeros(16, dtype=torch.int32)
+    mod.beyond[1, 1](memory, memory[2:])  # they overlap
+    with pytest.raises(RuntimeError, match="a read of 16 bytes at byte 8 of 'x', which has 16 bytes"):
+        mod.beyond[1, 1](memory[:4], memory[4:])
     with pytest.raises(RuntimeError, match=r"4 bytes at address 0xf+c, which is in no tensor, .* at races\.cu:\d+$"):
         mod.before[1, 1](torch.zeros(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))

@@ -49,12 +49,6 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
     """
     if on not in ("cpu", "gpu"):
         raise ValueError(f"on= must be 'cpu' or 'gpu', got {on!r}")
-    if not isinstance(function, TypedFunction) or "returns" in function._jitload_facts:
-        raise JitLoadError(
-            f"cannot check {getattr(function, '__name__', function)!r}: it is not a kernel that jitload has loaded. "
-            "Host functions, such as those of PyTorch extension sources, launch their kernels themselves. Load the "
-            "kernels alone, without the C++, and check them"
-        )
     request = _request_of_call(function, args)
     if on == "gpu":
         return check_on_gpu(function, request, args)
@@ -85,13 +79,15 @@ def extents_of(function: TypedFunction) -> Extents:
 
 
 def _request_of(function: TypedFunction) -> Request:
-    """Return the request for a function, or raise JitLoadError if it has no CUDA source."""
-    request = function._jitload_library.request
-    if isinstance(request, Request) and request.pieces:
-        return request
+    """Return the request for a kernel, or raise JitLoadError if it has no CUDA source."""
+    if isinstance(function, TypedFunction) and "returns" not in function._jitload_facts:
+        request = function._jitload_library.request
+        if isinstance(request, Request) and request.pieces:
+            return request
     raise JitLoadError(
-        f"{function.__name__}() has no CUDA source at hand: it was loaded from a library, a cubin or Triton, or it is "
-        "launched by C++. Load it from its source, with load_inline() or load()"
+        f"{getattr(function, '__name__', function)}() cannot be examined, because it has no CUDA source at hand: it is "
+        "from a library, a cubin or Triton, or it is a host function. Those of PyTorch extension sources, for example, "
+        "launch their kernels themselves. Load the kernel alone from its source, with load_inline() or load()"
     )
 
 

@@ -20,12 +20,12 @@ _ALIGNMENT = 64  # a copy's address has the same remainder as that of the origin
 
 
 class _Copy(NamedTuple):
-    """Memory that stands for an extent, from its byte `start` on. `storage` is this memory for tensors of torch."""
+    """Memory that stands for an extent, from its byte `start` on. `tensor` is this memory if torch is imported."""
 
     extent: Extent
     start: int
     memory: mmap.mmap
-    storage: Any
+    tensor: Any
 
 
 def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
@@ -63,7 +63,7 @@ def _has_known_memory(arg: Any, parameter: Parameter) -> bool:
 def _allocate(extent: Extent) -> _Copy:
     start, torch = extent.address % _ALIGNMENT, sys.modules.get("torch")
     memory = mmap.mmap(-1, start + extent.span, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return _Copy(extent, start, memory, torch and torch.frombuffer(memory, dtype=torch.uint8).untyped_storage())
+    return _Copy(extent, start, memory, torch and torch.frombuffer(memory, dtype=torch.uint8))
 
 
 def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
@@ -71,21 +71,18 @@ def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     extent = extent_of(tensor)
     copy = next((copy for copy in copies if copy.extent.overlaps(extent)), None)
     if copy is None:  # an empty tensor
-        return tensor.cpu() if hasattr(tensor, "cpu") else tensor.copy()
+        return tensor.cpu() if hasattr(tensor, "cpu") else tensor
     begin = copy.start + extent.address - copy.extent.address
-    if not hasattr(tensor, "untyped_storage"):
-        import numpy as np
+    end = begin + extent.span
+    if hasattr(tensor, "untyped_storage"):
+        flat = tensor.detach().as_strided((extent.span // tensor.element_size(),), (1,))
+        copy.tensor[begin:end].copy_(flat.view(copy.tensor.dtype))
+        return copy.tensor[begin:end].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+    import numpy as np
 
-        original: Any = (ctypes.c_char * extent.span).from_address(extent.address)  # `string_at` reads less than 2 GiB
-        copy.memory[begin : begin + extent.span] = original
-        first = begin + tensor.__array_interface__["data"][0] - extent.address
-        array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
-        array.flags.writeable = tensor.flags.writeable
-        return array
-    import torch
-
-    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    flat.set_(tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size(), (extent.span,), (1,))
-    torch.empty(0, dtype=torch.uint8).set_(copy.storage, begin, (extent.span,), (1,)).copy_(flat)
-    view = torch.empty(0, dtype=tensor.dtype)
-    return view.set_(copy.storage, begin // tensor.element_size(), tensor.shape, tensor.stride())
+    original: Any = (ctypes.c_char * extent.span).from_address(extent.address)  # `string_at` reads less than 2 GiB
+    copy.memory[begin:end] = original
+    first = begin + tensor.__array_interface__["data"][0] - extent.address
+    array = np.ndarray(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
+    array.flags.writeable = tensor.flags.writeable
+    return array

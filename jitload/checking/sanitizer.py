@@ -29,10 +29,8 @@ _PROGRAM = (
     "run_call(call, device)"
 )
 _OPTIONS = ("--report-api-errors", "no", "--show-backtrace", "no", "--racecheck-report", "hazard", "--padding", "65536")
-_VARIABLES = {
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # one allocation for each tensor
-    **dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), ""),
-}
+# One allocation for each tensor.
+_VARIABLES = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTORCH_ALLOC_CONF": "", "PYTORCH_CUDA_ALLOC_CONF": ""}
 _NEAR = 1 << 16  # an access within this many bytes of a tensor is assumed to be meant for it
 _ACCESS = re.compile(
     r"Invalid __(\w+)__ (\w+) of size ([\d,]+) bytes\s+at (.+)\s+by thread (\(.+?\)) in block (\(.+?\)).*\s+"

@@ -4,7 +4,6 @@
  */
 #include <sys/mman.h>
 
-#include "races.h"
 #include "steps.h"
 #include "worker.h"
 
@@ -15,19 +14,17 @@ constexpr uint32_t kMostSplitGuards = 16384;  /* for helpers: so many guards tak
 constexpr uint32_t kYields = 64;              /* how often each thread polls memory before others get the processor */
 uint32_t split_guards;
 
-/* Let accesses be those of a thread. */
-void set_thread(Worker* worker, const Fiber* fiber) {
-  if (!kWatches) return;
-  for (int i = 0; i < 3; ++i) worker->order->thread_index[i] = fiber->index[i];
-  order_thread(worker->order, fiber->number);
-}
+/* What races.cc has to know: a block begins or its barrier opens, lanes of a warp meet, and another thread runs. */
+void order_block(Worker* worker);
+void order_lanes(Worker* worker, uint32_t first, uint32_t lanes);
+void order_thread(Worker* worker, const Fiber* fiber);
 
 void switch_to(Worker* worker, Fiber* fiber) {
   Fiber* previous = worker->current;
   worker->current = fiber;
   __builtin_prefetch(fiber->next->context.stack_pointer);
   jitload_cpu_switch(&previous->context, &fiber->context);
-  set_thread(worker, previous);
+  if (kWatches) order_thread(worker, previous);
 }
 
 /* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
@@ -159,7 +156,7 @@ void open_barrier(Worker* worker) {
 
 void call_kernel(Worker* worker, const Fiber* fiber) {
   const jitload_cpu_launch* call = worker->launch->call;
-  set_thread(worker, fiber);
+  if (kWatches) order_thread(worker, fiber);
   call->kernel->run_thread(call->params, &worker->block, fiber->index);
 }
 
@@ -226,7 +223,6 @@ bool reserve(Worker* worker, uint32_t count, bool is_helper) {
   for (uint32_t i = 0; is_whole && i < count; ++i) is_whole = guard(worker, worker->stacks + i * kStack, is_helper);
   if (is_whole) {
     memset(worker->fibers, 0, (count + kWarp) * sizeof(Fiber));
-    for (uint32_t i = 0; kWatches && i < count; ++i) *order_of_stack(worker->stacks + i * kStack) = worker->order;
   } else {
     release(worker);
   }
@@ -235,7 +231,7 @@ bool reserve(Worker* worker, uint32_t count, bool is_helper) {
 
 /* Return the upper end of a stack. Its offset in a page varies: otherwise all stacks would compete for cache lines. */
 char* stack_end(const Worker* worker, uint32_t number) {
-  return worker->stacks + (number + 1) * kStack - sizeof(Order*) - number % 21 * 192;
+  return worker->stacks + (number + 1) * kStack - number % 21 * 192;
 }
 
 /* Return how many fibers a block needs. */
@@ -285,10 +281,9 @@ void run_fibers(Worker* worker) {
     prepare(&first->context, stack_end(worker, 0), start_loop);
   }
   worker->current = first;
-  if (kWatches) begin_block(worker);
+  if (kWatches) order_block(worker);
   worker->is_in_fibers = 1;
   run_kernel(worker, &first->context);
-  if (kWatches) end_block(worker);
   worker->is_in_fibers = 0;
 }
 

@@ -1,119 +1,185 @@
-/* The functions that kernels compiled with sanitize="race" call for each access to memory; see races.h. */
-
-extern "C" __attribute__((visibility("hidden"))) void __tsan_init() { has_race_checks = true; }
-
+/* Finds accesses of two threads to one address without an order between them, in kernels with sanitize="race".
+ *
+ * Each word of a tensor and of shared memory has a shadow, which keeps up to four accesses. A block begins an epoch, and
+ * so does what may order its accesses: a barrier, an operation of a warp, an atomic. Two accesses of different threads
+ * are unordered if no barrier of their block, no operation of their warp, and no atomics of both have come after the
+ * first one. Which atomic an atomic synchronizes with is not followed: a race between two threads that both use atomics
+ * may be missed, but an order is never overlooked.
+ *
+ * Several workers run blocks. An access is one number, which is loaded and stored without a lock. So two workers that
+ * access a word at the very same time may both miss the other's access.
+ */
 namespace {
+
+/* `bits` is computed and loaded as a whole: numbers that are stored to its parts would have to reach memory first. */
+union Access {
+  uint64_t bits;
+  struct {
+    uint64_t bytes : 4; /* a bit for each byte of the word */
+    uint64_t is_write : 1;
+    uint64_t is_atomic : 1;
+    uint64_t code : 22; /* where the call instruction is in the library's code */
+    uint64_t thread : 10;
+    uint64_t epoch : 26;
+  };
+};
+constexpr uint64_t kLastCode = (1 << 22) - 1;
+constexpr uint32_t kMostThreads = 1024;
+constexpr uint32_t kEpochs = 1 << 26;
+constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
+
+/* A range of memory, and the accesses to its words. */
+struct Watched {
+  Memory memory;
+  const Watched* next;
+  alignas(32) mutable Access shadow[][4];
+};
+
+/* What the workers of a launch share. It is followed by what is watched. Pages that are not touched take no memory. */
+struct alignas(32) Races {
+  size_t size; /* of all, in bytes */
+  size_t used;
+  uint32_t next_epoch;
+  const Watched* watched; /* if ranges overlap, the first one is used */
+  uint32_t epoch_blocks[kEpochs];  /* the block of each epoch */
+  uint32_t atomic_epochs[kEpochs]; /* when a thread of each block last did an atomic, or 0 */
+};
+
+/* The order of the accesses of a worker's current block. */
+struct Order {
+  uint32_t thread;
+  uint32_t block;
+  uint32_t epoch;
+  uint32_t next_epoch; /* a multiple of kEpochsAtOnce if the worker needs further ones */
+  uint32_t block_epoch; /* when the block began, or its barrier opened last */
+  uint32_t lane_epochs[kMostThreads]; /* when each thread took part in an operation of its warp */
+  uint32_t atomic_epochs[kMostThreads];
+  uint32_t warp_epochs[kMostThreads / kWarp]; /* when a thread of each warp did an atomic */
+  Races* races;
+  const Watched* shared; /* the memory of this thread of the operating system */
+};
+
+thread_local Order race_order;
+bool has_race_checks; /* whether this library was built with sanitize="race" */
 
 /* ---- the memory that is watched --------------------------------------------------------------------------------- */
 
-/* Allocate zeros; return NULL if there is not enough memory. */
-void* allocate_zeros(size_t size) {
+size_t watched_size(Memory memory) { return sizeof(Watched) + ((memory.end + 3) / 4 - memory.begin / 4) * sizeof(Access[4]); }
+
+/* Watch a range of memory; return NULL if there is no room. */
+const Watched* watch_memory(Races* races, Memory memory) {
+  const size_t size = watched_size(memory), end = __atomic_add_fetch(&races->used, size, __ATOMIC_RELAXED);
+  if (end > races->size) return NULL;
+  Watched* watched = (Watched*)((char*)races + end - size);
+  watched->memory = memory;
+  watched->next = races->watched;
+  return watched;
+}
+
+/* Return the state for a launch, with the global memory that it watches, or NULL if there is not enough memory. */
+Races* make_races(const jitload_cpu_launch* call) {
+  const auto memory_of = [=](int i) { return Memory{call->tensors[i].begin, call->tensors[i].end}; };
+  size_t size = sizeof(Races) + watched_size(own_memory.library);
+  size += (count_processors() + 1) * watched_size(own_memory.thread_local_data);
+  for (int i = 0; i < call->tensor_count; ++i) size += watched_size(memory_of(i));
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
-  return memory == MAP_FAILED ? NULL : memory;
-}
-
-size_t shadow_size(Memory memory) { return ((memory.end + 3) / 4 - memory.begin / 4) * sizeof(Shadow); }
-
-void free_shadow(Watched* watched) {
-  if (watched->shadow != NULL) munmap(watched->shadow + watched->memory.begin / 4, shadow_size(watched->memory));
-  watched->shadow = NULL;
-}
-
-/* Allocate the shadow of a range; return whether there is enough memory. */
-bool make_shadow(Watched* watched) {
-  Shadow* shadow = (Shadow*)allocate_zeros(shadow_size(watched->memory));
-  if (shadow == NULL) return false;
-  madvise(shadow, shadow_size(watched->memory), MADV_HUGEPAGE);
-  watched->shadow = shadow - watched->memory.begin / 4;
-  return true;
-}
-
-/* Add a range. Ranges that overlap, such as those of two tensors of one memory, become one. */
-void add_memory(Races* races, Memory memory) {
-  if (memory.begin >= memory.end) return;
-  for (int i = 0; i < races->count; ++i) {
-    const Memory other = races->watched[i].memory;
-    if (memory.end <= other.begin || memory.begin >= other.end) continue;
-    if (other.begin < memory.begin) memory.begin = other.begin;
-    if (other.end > memory.end) memory.end = other.end;
-    races->watched[i] = races->watched[--races->count];
-    i = -1;
-  }
-  races->watched[races->count++].memory = memory;
-}
-
-void free_races(Races* races) {
-  if (races == NULL) return;
-  __atomic_sub_fetch(&race_launches, 1, __ATOMIC_RELAXED);
-  for (int i = 0; i < races->count; ++i) free_shadow(&races->watched[i]);
-  munmap(races, sizeof *races);
-}
-
-/* Return the state for a launch, or NULL if there is not enough memory. */
-Races* make_races(const jitload_cpu_launch* call) {
-  Races* races = call->tensor_count <= kMostTensors ? (Races*)allocate_zeros(sizeof(Races)) : NULL;
-  if (races == NULL) return NULL;
-  __atomic_add_fetch(&race_launches, 1, __ATOMIC_RELAXED);
+  if (memory == MAP_FAILED) return NULL;
+  madvise(memory, size, MADV_HUGEPAGE);
+  Races* races = (Races*)memory;
+  races->size = size;
+  races->used = sizeof(Races);
   races->next_epoch = kEpochsAtOnce; /* so that the first one is not 0 */
-  for (int i = 0; i < call->tensor_count; ++i) add_memory(races, {call->tensors[i].begin, call->tensors[i].end});
-  for (int i = 0; i < own_memory.segment_count; ++i) add_memory(races, own_memory.segments[i]);
-  for (int i = 0; i < races->count; ++i) {
-    if (!make_shadow(&races->watched[i])) return free_races(races), (Races*)NULL;
-  }
+  races->watched = watch_memory(races, own_memory.library);
+  for (int i = 0; i < call->tensor_count; ++i) races->watched = watch_memory(races, memory_of(i));
   return races;
 }
 
-/* Let a worker watch the blocks of its launch; return whether there is enough memory. */
+/* Let a worker watch the blocks of its launch if the launch has checks; return whether there is enough memory. */
 bool watch_launch(Worker* worker) {
   Launch* launch = worker->launch;
-  Order* order = worker->order;
   const jitload_cpu_block* block = &launch->call->block;
+  worker->order = NULL;
+  if (!has_race_checks || launch->call->is_unchecked) return true;
   if (own_code.end - own_code.begin > kLastCode) {
     return fail(worker, NULL, "more than 4 MiB of code, which sanitize=\"race\" cannot watch,"), false;
   }
   if (!own_memory.is_complete) find_own_memory();
   if (launch->races == NULL && (launch->races = make_races(launch->call)) == NULL) return false;
-  const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
-  free_shadow(&order->shared);
-  *order = Order();
-  order->races = launch->races;
-  order->shared.memory = own_memory.thread_local_data;
-  order->unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
+  worker->order = &race_order;
+  *worker->order = Order();
+  worker->order->races = launch->races;
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
   jitload_cpu_shared_bytes = block->shared_bytes;
-  return make_shadow(&order->shared);
+  worker->order->shared = watch_memory(launch->races, own_memory.thread_local_data);
+  return worker->order->shared != NULL;
 }
 
-/* Return the range that contains an access, or NULL. */
-inline const Watched* find_watched(const Order* order, uintptr_t begin, size_t size) {
-  if (contains(order->shared.memory, begin, size)) {
-    return begin + size > order->unused_shared.begin && begin < order->unused_shared.end ? NULL : &order->shared;
-  }
-  const Races* races = order->races;
-  for (int i = 0; i < races->count; ++i) {
-    if (contains(races->watched[i].memory, begin, size)) return &races->watched[i];
-  }
-  return NULL;
+void free_races(Races* races) {
+  if (races != NULL) munmap(races, races->size);
+}
+
+/* Return the range that contains an access to a word, or NULL. */
+inline const Watched* find_watched(const Worker* worker, uintptr_t begin, size_t size) {
+  const Watched* watched = worker->order->shared;
+  if (contains(watched->memory, begin, size)) return is_unused_shared(worker, begin, size) ? NULL : watched;
+  watched = worker->order->races->watched;
+  while (watched != NULL && !contains(watched->memory, begin, size)) watched = watched->next;
+  return watched;
 }
 
 /* ---- the order of accesses -------------------------------------------------------------------------------------- */
 
-/* The access that is made now: its part in a word, and the range that the word is in. */
-struct Current {
-  const Order* order;
-  const Watched* watched;
-  Access access;
-  size_t size;
-};
+uint32_t begin_epoch(Worker* worker) {
+  Order* order = worker->order;
+  Races* races = order->races;
+  if (order->next_epoch % kEpochsAtOnce == 0) {
+    order->next_epoch = __atomic_fetch_add(&races->next_epoch, kEpochsAtOnce, __ATOMIC_RELAXED);
+  }
+  if (order->next_epoch >= kEpochs) {
+    fail(worker, NULL, "more blocks, barriers, operations of warps and atomics than sanitize=\"race\" can order,");
+    return order->epoch;
+  }
+  order->epoch = order->next_epoch++;
+  races->epoch_blocks[order->epoch] = order->block;
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  return order->epoch;
+}
 
-bool is_shared(const Current& now) { return now.watched == &now.order->shared; }
+void order_thread(Worker* worker, const Fiber* fiber) {
+  if (worker->order == NULL) return;
+  memcpy(jitload_cpu_thread_index, fiber->index, sizeof fiber->index);
+  worker->order->thread = fiber->number;
+}
 
-/* Return whether something after an access may order it before what is done now. */
-bool is_ordered(const Current& now, Access access) {
-  const Order* order = now.order;
-  const uint32_t thread = now.access.thread, other = access.thread, epoch = access.epoch;
+void order_block(Worker* worker) {
+  if (worker->order == NULL) return;
+  const uint32_t* index = worker->block.block_index;
+  const uint32_t* grid = worker->block.grid_dim;
+  worker->order->block = (index[2] * grid[1] + index[1]) * grid[0] + index[0];
+  worker->order->block_epoch = begin_epoch(worker);
+  memcpy(jitload_cpu_block_index, index, sizeof jitload_cpu_block_index);
+}
+
+void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
+  if (worker->order == NULL) return;
+  const uint32_t epoch = begin_epoch(worker);
+  for (; lanes != 0; lanes &= lanes - 1) worker->order->lane_epochs[first + (uint32_t)__builtin_ctz(lanes)] = epoch;
+}
+
+/* Take notice of an atomic before it is done, so that no other block can see its value before. */
+void order_atomic(Worker* worker) {
+  Order* order = worker->order;
+  const uint32_t epoch = begin_epoch(worker);
+  order->atomic_epochs[order->thread] = order->warp_epochs[order->thread / kWarp] = epoch;
+  __atomic_store_n(&order->races->atomic_epochs[order->block % kEpochs], epoch, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+/* Return whether something after an access may order it before what the current thread does now. */
+bool is_ordered(const Order* order, Access access) {
+  const uint32_t thread = order->thread, other = access.thread, epoch = access.epoch;
   const uint32_t block = order->races->epoch_blocks[epoch];
   if (block != order->block) {
     /* The other block, which may still run, takes notice of its atomics before others can see their effects. */
@@ -128,42 +194,46 @@ bool is_ordered(const Current& now, Access access) {
   return are_after(order->lane_epochs, other, thread) || are_after(order->atomic_epochs, other, thread);
 }
 
+/* ---- the accesses to a word ------------------------------------------------------------------------------------- */
+
+/* The access that is made now: its part in a word. */
+struct Current {
+  Worker* worker;
+  uintptr_t address;
+  Access access;
+  size_t size;
+};
+
 const char* kind_of(Access access) {
   return access.is_atomic ? "an atomic operation" : access.is_write ? "a write" : "a read";
 }
 
-/* Return an address within the call instruction of an access. */
-const void* code_address_of(Access access) {
-  return (const void*)(own_code.begin + ((access.code - own_code.begin) & kLastCode) - 1);
-}
-
-[[noreturn]] void report_race(const Current& now, Access other, uintptr_t address) {
-  Worker* worker = jitload_cpu_current_worker;
+[[noreturn]] __attribute__((noinline)) void report_race(const Current& now, Access other) {
+  Worker* worker = now.worker;
   Launch* launch = worker->launch;
   const uint32_t* dim = worker->block.block_dim;
   const uint32_t number = other.thread;
   const uint32_t index[3] = {number % dim[0], number / dim[0] % dim[1], number / dim[0] / dim[1]};
+  const uintptr_t address = (now.address & ~(uintptr_t)3) + (uint32_t)__builtin_ctzll(now.access.bytes & other.bytes);
   char place[256];
   describe_address(launch->call, address, place, sizeof place);
-  worker->fault_address = code_address_of(now.access);
+  worker->fault_address = (const char*)own_code.begin + now.access.code;
   if (!fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
             kind_of(now.access), now.size, place)) {
     leave(worker);
   }
-  launch->other_address = code_address_of(other);
+  launch->other_address = (const char*)own_code.begin + other.code;
   snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
-  go_to_block(&worker->block, now.order->races->epoch_blocks[other.epoch]);
+  go_to_block(&worker->block, worker->order->races->epoch_blocks[other.epoch]);
   append_place(launch->other, sizeof launch->other, worker, index);
   leave(worker);
 }
 
-/* ---- the accesses to a word ------------------------------------------------------------------------------------- */
-
-/* Report a race with an access that the shadow of a word keeps. Otherwise keep this access, too. If there is no room, it
- * takes the place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
-__attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t word, uint32_t oldest, Access* last_resort) {
-  Access* const shadow = now.watched->shadow[word / 4];
+/* Report a race with an access that a shadow keeps. Otherwise keep this access, too. If there is no room, it takes the
+ * place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
+__attribute__((noinline)) void compare_with_shadow(const Current& now, Access* shadow, uint32_t oldest) {
   const Access access = now.access;
+  Access* const last_resort = &shadow[now.worker->order->block % 4];
   Access* target = NULL;
   for (Access* kept = shadow; kept < shadow + 4; ++kept) {
     const Access last = {__atomic_load_n(&kept->bits, __ATOMIC_ACQUIRE)}; /* another worker may replace it */
@@ -176,10 +246,10 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t
     if (common == 0 || (!has_write && last.thread != access.thread)) continue;
     const bool is_like = last.is_atomic == access.is_atomic, is_more = last.is_write >= access.is_write;
     if (last.epoch == access.epoch && last.thread == access.thread && is_like && is_more && last.bytes == access.bytes) return;
-    const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(now, last);
+    const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(now.worker->order, last);
     /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
-    const bool may_be_loop = has_read && !is_like && !is_shared(now);
-    if (!is_before && has_write && !may_be_loop) report_race(now, last, word + (uint32_t)__builtin_ctzll(common));
+    const bool may_be_loop = has_read && !is_like && oldest == 1;
+    if (!is_before && has_write && !may_be_loop) report_race(now, last);
     /* Is every race with the last access from now on also a race with this one? */
     const bool is_less = last.is_atomic >= access.is_atomic && access.is_write >= last.is_write;
     if (is_before && is_less && (last.bytes & ~access.bytes) == 0) target = kept;
@@ -188,36 +258,33 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, uintptr_t
   if (target != NULL) target->bits = access.bits;
 }
 
-inline __attribute__((always_inline)) void watch_word(const Current& now, uintptr_t word) {
-  Access* const shadow = now.watched->shadow[word / 4];
-  const Access access = now.access;
-  const uint32_t oldest = is_shared(now) ? now.order->block_epoch : 1;
-  if (shadow->epoch < oldest) return (void)(shadow->bits = access.bits);
-  Access* const last_resort = &shadow[now.order->block % 4];
-  const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | access.bits};
+inline void watch_word(const Current& now, const Watched* watched) {
+  const Order* order = now.worker->order;
+  Access* const shadow = watched->shadow[now.address / 4 - watched->memory.begin / 4];
+  const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
+  if (shadow->epoch < oldest) return (void)(shadow->bits = now.access.bits);
   /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
-  const bool is_full = shadow[3].epoch >= oldest && last_resort->epoch == access.epoch;
-  if (!is_full || all.is_write || all.is_atomic) compare_with_shadow(now, word, oldest, last_resort);
+  const bool is_full = shadow[3].epoch >= oldest && shadow[order->block % 4].epoch == now.access.epoch;
+  const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | now.access.bits};
+  if (!is_full || all.is_write || all.is_atomic) compare_with_shadow(now, shadow, oldest);
 }
 
-__attribute__((noinline)) void check_unwatched(const void* memory, size_t size, bool is_write, const void* code) {
-  if (!is_of_threads(jitload_cpu_current_worker, (uintptr_t)memory, size)) check(memory, size, is_write, code);
-}
-
-inline __attribute__((always_inline)) void watch_access(const Order* order, const void* memory, size_t size,
-                                                        bool is_write, bool is_atomic, const void* code) {
-  const uintptr_t begin = (uintptr_t)memory, end = begin + size;
-  if (order->epoch == 0 || size == 0) return;
-  const Watched* watched = find_watched(order, begin, size);
-  if (__builtin_expect(watched == NULL, 0)) return check_unwatched(memory, size, is_write, code);
-  const uint64_t bits = order->bits | (uint64_t)is_write << 4 | (uint64_t)is_atomic << 5 | ((uintptr_t)code & kLastCode) << 6;
-  for (uintptr_t word = begin & ~(uintptr_t)3; word < end; word += 4) {
-    uint64_t bytes = 15;
-    if (word < begin) bytes = 15 << (begin - word) & 15;
-    if (word + 4 > end) bytes &= 15 >> (word + 4 - end);
-    watch_word({order, watched, {bits | bytes}, size}, word);
+inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || !worker->is_in_fibers) return;
+  const Order* order = worker->order;
+  const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
+  const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
+  for (size_t done = 0, part; done < size; done += part) {
+    const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
+    part = size - done < 4 - offset ? size - done : 4 - offset;
+    const Watched* watched = find_watched(worker, address, part);
+    if (watched == NULL || !contains(watched->memory, address, size - done)) jitload_cpu_check(memory, size, is_write, code);
+    if (watched == NULL) return;
+    const uint64_t bytes = ((1u << part) - 1) << offset;
+    watch_word({worker, address, {bits | bytes}, size}, watched);
   }
-  if (is_atomic) order_atomic(jitload_cpu_current_worker, order->thread);
+  if (is_atomic) order_atomic(worker);
 }
 
 }  // namespace
@@ -225,14 +292,13 @@ inline __attribute__((always_inline)) void watch_access(const Order* order, cons
 /* ---- what g++'s -fsanitize=thread calls ------------------------------------------------------------------------- */
 
 #define JITLOAD_HOOK extern "C" __attribute__((visibility("hidden")))
-#define JITLOAD_HERE_ __builtin_return_address(0)
-#define JITLOAD_FRAME_ __builtin_frame_address(0)
-#define JITLOAD_ACCESS(p, size, is_write) \
-  if (race_launches != 0) watch_access(*order_of_stack(JITLOAD_FRAME_), p, size, is_write, false, JITLOAD_HERE_)
-#define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                               \
-  watch_access(&jitload_cpu_race_order, p, size, is_write, true, JITLOAD_HERE_); \
-  jitload_cpu_step(jitload_cpu_current_worker, p, is_write, JITLOAD_HERE_)
-#define JITLOAD_ATOMIC_ACCESS(p, size, is_write)                                 \
-  watch_access(&jitload_cpu_race_order, p, size, is_write, true, JITLOAD_HERE_); \
+JITLOAD_HOOK void __tsan_init() { has_race_checks = true; }
+
+#define JITLOAD_ACCESS(p, size, is_write) watch_access(p, size, is_write, false, __builtin_return_address(0))
+#define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                       \
+  watch_access(p, size, is_write, true, __builtin_return_address(0)); \
+  jitload_cpu_step(jitload_cpu_current_worker, p, is_write, __builtin_return_address(0))
+#define JITLOAD_ATOMIC_ACCESS(p, size, is_write)                         \
+  watch_access(p, size, is_write, true, __builtin_return_address(0)); \
   jitload_cpu_atomic(jitload_cpu_current_worker)
 #include <jitload/accesses.h>

@@ -13,11 +13,8 @@ namespace {
 
 /* Add the source line of an address to the message. */
 void append_line(Launch* launch, const void* address);
-#ifdef JITLOAD_CPU_WATCHES
 bool watch_launch(Worker* worker);
-void free_shadow(Watched* watched);
 void free_races(Races* races);
-#endif
 
 bool runs_fibers(const jitload_cpu_launch* call) {
   return (kWatches && !call->is_unchecked) || call->mode == JITLOAD_CPU_FIBERS;
@@ -311,9 +308,6 @@ struct ThreadWorker {
     delist(&worker);
     own_worker = NULL;
     release(&worker);
-#ifdef JITLOAD_CPU_WATCHES
-    free_shadow(&jitload_cpu_race_order.shared);
-#endif
     if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
   }
 };
@@ -335,15 +329,6 @@ bool has_stacks(Worker* worker, bool is_helper) {
   return reserve(worker, count_fibers(worker), is_helper);
 }
 
-/* Return whether the worker can check for races, if the launch does. */
-bool can_watch(Worker* worker) {
-#ifdef JITLOAD_CPU_WATCHES
-  return !has_race_checks || worker->launch->call->is_unchecked || watch_launch(worker);
-#else
-  return worker != NULL;
-#endif
-}
-
 void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   static thread_local ThreadWorker thread_worker;
   Worker* worker = &thread_worker.worker;
@@ -357,12 +342,11 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
-  if (kWatches) worker->order = &jitload_cpu_race_order;
   worker->is_launching = 1;
   if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
-  } else if (!can_watch(worker)) {
+  } else if (kWatches && !watch_launch(worker)) {
     if (is_launcher) fail(worker, NULL, "no memory for the checks of sanitize=\"race\"");
   } else {
     work(worker, launch);
@@ -392,7 +376,6 @@ void run_with_pool(Launch* launch) {
 /* Forget the other threads in a child process, which has only the one that forked. */
 void reset_after_fork() {
   pool = Pool();
-  race_launches = 0;
   restart_after_fork();
 }
 
@@ -436,19 +419,15 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   if (install(&fault_handler)) install(&memory_handler), install(&bus_handler);
   work_on(&launch, true, run_first_blocks);
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
-#ifdef JITLOAD_CPU_WATCHES
-  free_races(launch.races);
-#endif
+  if (kWatches) free_races(launch.races);
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */
   if (!launch.has_failed) return 0;
   if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
-#ifdef JITLOAD_CPU_WATCHES
-  if (launch.fault_address != NULL) append_line(&launch, launch.fault_address);
-  if (launch.other_address != NULL) {
+  if (kWatches && launch.fault_address != NULL) append_line(&launch, launch.fault_address);
+  if (kWatches && launch.other_address != NULL) {
     strncat(launch.error, launch.other, sizeof launch.error - strlen(launch.error) - 1);
     append_line(&launch, launch.other_address);
   }
-#endif
   memcpy(message, launch.error, sizeof message);
   *error = message;
   return -1;

@@ -21,8 +21,7 @@ constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a te
 
 /* The memory of the library and of this thread. */
 struct OwnMemory {
-  Memory segments[kMostSegments];
-  int segment_count;
+  Memory library;
   Memory thread_local_data;
   Memory stack;
   bool is_complete;
@@ -31,12 +30,12 @@ thread_local OwnMemory own_memory;
 
 void find_own_memory() {
   jitload_cpu_current_worker->is_uninterruptible = 1;
-  own_memory.segment_count = 0;
+  own_memory.library = {UINTPTR_MAX, 0};
   visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
     if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
-    if (segment.p_type == PT_LOAD && own_memory.segment_count < kMostSegments) {
-      own_memory.segments[own_memory.segment_count++] = memory;
-    }
+    if (segment.p_type != PT_LOAD) return;
+    if (memory.begin < own_memory.library.begin) own_memory.library.begin = memory.begin;
+    if (memory.end > own_memory.library.end) own_memory.library.end = memory.end;
   });
   pthread_attr_t attributes;
   void* low = NULL;
@@ -70,14 +69,6 @@ bool is_dynamic_shared(uintptr_t address) {
   return contains({begin, begin + JITLOAD_MOST_SHARED}, address);
 }
 
-/* Return whether memory is that of the library's own variables. */
-inline bool is_of_variables(uintptr_t begin, size_t size) {
-  for (int i = 0; i < own_memory.segment_count; ++i) {
-    if (contains(own_memory.segments[i], begin, size)) return true;
-  }
-  return false;
-}
-
 /* Write where an access is, such as "at byte 4 of 'x', which has 4 bytes". */
 void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* text, size_t size) {
   const jitload_cpu_region* tensor = nearest_tensor(call, address);
@@ -86,7 +77,7 @@ void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* t
              (size_t)(address - (uintptr_t)__jitload_dynamic_shared), call->block.shared_bytes);
   } else if (contains(own_memory.thread_local_data, address)) {
     snprintf(text, size, "in shared memory");
-  } else if (is_of_variables(address, 1)) {
+  } else if (contains(own_memory.library, address)) {
     snprintf(text, size, "in a variable of the module");
   } else if (tensor == NULL) {
     snprintf(text, size, "at address 0x%zx, which is in no tensor", (size_t)address);
@@ -114,6 +105,13 @@ inline bool is_of_threads(const Worker* worker, uintptr_t begin, size_t size) {
          contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size);
 }
 
+/* Return whether an access touches dynamic shared memory that the launch did not ask for. */
+inline bool is_unused_shared(const Worker* worker, uintptr_t begin, size_t size) {
+  const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
+  const bool is_beyond = begin + size > shared + worker->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
+  return begin >= shared && is_beyond;
+}
+
 inline void check(const void* memory, size_t size, bool is_write, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers || size == 0) return;
@@ -124,13 +122,8 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   }
   if (is_of_threads(worker, begin, size)) return;
   if (!own_memory.is_complete) find_own_memory();
-  if (contains(own_memory.thread_local_data, begin, size)) {
-    const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
-    const bool is_beyond = begin + size > shared + call->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
-    if (begin < shared || !is_beyond) return;
-    return report_access(worker, begin, size, is_write, code);
-  }
-  if (is_of_variables(begin, size)) return;
+  if (contains(own_memory.thread_local_data, begin, size) && !is_unused_shared(worker, begin, size)) return;
+  if (contains(own_memory.library, begin, size)) return;
   if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
   if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
   if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
@@ -215,7 +208,7 @@ extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write,
 #include "races.cc" /* as in run.cc */
 
 static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
-  if (has_race_checks) return watch_access(&jitload_cpu_race_order, memory, size, is_write, false, code);
+  if (has_race_checks) return watch_access(memory, size, is_write, false, code);
   check(memory, size, is_write, code);
 }
 

@@ -92,7 +92,6 @@ __asm__(".pushsection .text\n"
 constexpr size_t kStack = 128 * 1024; /* bytes of a fiber's stack; only pages that are touched take memory */
 constexpr size_t kPlainStack = 8 << 20; /* likewise, of the one stack for all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
-constexpr int kMostSegments = 8; /* of this library */
 
 /* The bytes of a page, of which the lowest below a stack is protected: on AArch64, up to 64 KiB. */
 const size_t page_bytes = (size_t)getpagesize();
@@ -134,6 +133,7 @@ constexpr uint32_t kBarrierCounts = 61;
 
 struct Launch;
 struct Races;
+struct Order;
 struct Steps;
 typedef struct jitload_cpu_worker Worker;
 
@@ -167,7 +167,7 @@ struct jitload_cpu_worker {
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
-  struct jitload_cpu_order* order; /* with sanitize= and debug= */
+  struct Order* order; /* with sanitize="race" */
   struct Steps* steps; /* of kernels with volatile variables */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
@@ -191,9 +191,9 @@ extern "C" {
 __thread jitload_cpu_worker* jitload_cpu_current_worker;
 __thread uintptr_t jitload_cpu_thread_memory[2];
 #ifdef JITLOAD_CPU_WATCHES
-/* The blockIdx, blockDim and gridDim of kernels with sanitize="race"; threadIdx is in races.h. */
-JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_block_index[3], jitload_cpu_block_dim[3], jitload_cpu_grid_dim[3],
-    jitload_cpu_shared_bytes;
+/* The threadIdx, blockIdx, blockDim and gridDim of kernels with sanitize="race". */
+JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_block_index[3], jitload_cpu_block_dim[3],
+    jitload_cpu_grid_dim[3], jitload_cpu_shared_bytes;
 #endif
 }
 
