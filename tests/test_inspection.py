@@ -12,6 +12,7 @@ from builds import kernel, load
 
 import jitload
 from jitload import Launch
+from jitload.elf.cubin import read_image
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits
 from jitload.model import ImageKernel
 from jitload.settings import read_settings
@@ -260,58 +261,24 @@ def test_limits_of_the_current_gpu_are_the_drivers(mod, monkeypatch):
     assert mod.second.occupancy(32, arch="sm_90a").max_warps == 64
 
 
-HUNGRY = """{
-    float v[90];
-    for (int i = 0; i < 90; ++i) v[i] = x[i * 1031];
-    __syncthreads();
-    for (int r = 0; r < 3; ++r)
-        for (int i = 0; i < 90; ++i) v[i] = v[i] * v[(i + 7) % 90] + r;
-    for (int i = 0; i < 90; ++i) x[i * 977] = v[i];
-}"""
+BODIES = {
+    "nothing": "",
+    "one_barrier": "__syncthreads(); x[0] = 1;",
+    "ten_barriers": 'asm volatile("bar.sync 9, 1024;");',
+    "shared": "__shared__ float s[1024]; s[threadIdx.x] = x[0]; __syncthreads(); x[1] = s[7];",
+    "registers": """float v[90]; for (int i = 0; i < 90; ++i) v[i] = x[i * 1031]; __syncthreads();
+        for (int i = 0; i < 90; ++i) v[i] *= v[(i + 7) % 90]; for (int i = 0; i < 90; ++i) x[i * 977] = v[i];""",
+}
 
 
-@pytest.mark.gpu
-def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
-    from cuda.bindings import driver
-
-    def ask(function, block, shared_bytes):
-        """Return the driver's numbers of blocks, and the block size that it suggests."""
-        dynamic = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        static = driver.cuFuncGetAttribute(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)[1]
-        assert not driver.cuFuncSetAttribute(function, dynamic, 227 * 1024 - static)[0]
-        return driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared_bytes)[1]
-
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    body = "{{ {} if (threadIdx.x > 4000) x[0] = 1; }}"
-    shared = "__shared__ float s[{}]; s[threadIdx.x % {}] = x[0]; __syncthreads(); x[threadIdx.x] = s[0];"
-    kernels = {
-        "plain": ("", body.format("")),
-        "small": ("__launch_bounds__(96)", body.format("")),
-        "barrier": ("", body.format("__syncthreads();")),
-        "barriers": ("", body.format('asm volatile("bar.sync 9, 1024;");')),
-        "static4k": ("", body.format(shared.format(1024, 1024))),
-        "static40k": ("", body.format(shared.format(10240, 10240))),
-        "packed": ("__launch_bounds__(1024, 2)", body.format("")),
-        "registers": ("", HUNGRY),
-    }  # fmt: skip
-    source = "".join(
-        f'extern "C" __global__ void {bounds} {name}(float* x) {text}\n' for name, (bounds, text) in kernels.items()
-    )
-    mod = jitload.load_inline("occupied", cuda_sources=source)
-    (arch,) = mod.plain.kernels
-    torch.zeros(1, device="cuda")  # makes a context
-    library = driver.cuLibraryLoadData(jitload.compile_cubin(source, arch=arch).data, [], [], 0, [], [], 0)[1]
-    different = []
-    for name, block, shared_bytes in itertools.product(
-        kernels, (1, 32, 96, 160, 256, 1024), (0, 1, 1000, 9000, 47000, 99000)
-    ):
-        if block > mod[name].kernel.max_threads:
-            continue
-        function = driver.cuKernelGetFunction(driver.cuLibraryGetKernel(library, name.encode())[1])[1]
-        current, named = mod[name].occupancy(block, shared_bytes), mod[name].occupancy(block, shared_bytes, arch=arch)
-        if current != named or current.blocks != ask(function, block, shared_bytes):
-            different.append((name, block, shared_bytes, current, named))
-    assert not different
+def test_the_facts_that_occupancy_needs_are_those_that_ptxas_reports():
+    source = "".join(kernel(name, body) for name, body in BODIES.items())
+    cubin = jitload.compile_cubin(source, arch="sm_90a", extra_cuda_cflags=["-Xptxas=-v"])
+    form = r"entry function '(\w+)'[^U]*Used (\d+) registers, used (\d+) barriers(?:, (\d+) bytes smem)?"
+    reported = {name: tuple(map(int, (*facts, shared or 0))) for name, *facts, shared in re.findall(form, cubin.log)}
+    read = {each.symbol: (each.registers, each.barriers, each.shared_bytes) for each in read_image(cubin.data).kernels}
+    assert read == reported
+    assert {barriers for _, barriers, _ in read.values()} == {0, 1, 10}
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from builds import ARCH, run_python
-from test_isolated import CRASHING, await_death, is_alive
+from test_nvrtc import CRASHING, await_death, is_alive
 
 import jitload
 from jitload.cuda import isolated, nvrtc, parsed_headers, program
