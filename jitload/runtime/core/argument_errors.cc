@@ -58,40 +58,29 @@ static const char* jitload_article(const char* name) { return *name != 0 && strc
                                                                                    *name) != NULL ? "an" : "a"; }
 
 static const char* jitload_format_value(const TVMFFIAny* value, char* text, size_t size) {
-  const char* name = NULL;
-  switch (value->type_index) {
-    case kTVMFFINone: name = "None"; break;
-    case kTVMFFIInt:
-    case JITLOAD_BIG_INT: name = "int"; break;
-    case kTVMFFIBool: name = "bool"; break;
-    case kTVMFFIFloat: name = "float"; break;
-    case kTVMFFIOpaquePtr: name = "a pointer"; break;
-    case kTVMFFIDataType: name = "a dtype"; break;
-    case kTVMFFIDevice: name = "a device"; break;
-    case kTVMFFIRawStr:
-    case kTVMFFISmallStr:
-    case kTVMFFIStr: name = "str"; break;
-    case kTVMFFIByteArrayPtr:
-    case kTVMFFISmallBytes:
-    case kTVMFFIBytes: name = "bytes"; break;
-    case kTVMFFIFunction: name = "a function"; break;
-    case kTVMFFIShape:
-    case kTVMFFIArray: name = "a list or tuple"; break;
-    case kTVMFFIMap: name = "a dict"; break;
-    case kTVMFFIModule: name = "a module"; break;
-    default: break;
-  }
+  static const struct {
+    int32_t type_index;
+    const char* name;
+  } names[] = {
+      {kTVMFFINone, "None"}, {kTVMFFIInt, "int"}, {JITLOAD_BIG_INT, "int"}, {kTVMFFIBool, "bool"},
+      {kTVMFFIFloat, "float"}, {kTVMFFIOpaquePtr, "a pointer"}, {kTVMFFIDataType, "a dtype"},
+      {kTVMFFIDevice, "a device"}, {kTVMFFIRawStr, "str"}, {kTVMFFISmallStr, "str"}, {kTVMFFIStr, "str"},
+      {kTVMFFIByteArrayPtr, "bytes"}, {kTVMFFISmallBytes, "bytes"}, {kTVMFFIBytes, "bytes"},
+      {kTVMFFIFunction, "a function"}, {kTVMFFIShape, "a list or tuple"}, {kTVMFFIArray, "a list or tuple"},
+      {kTVMFFIMap, "a dict"}, {kTVMFFIModule, "a module"},
+  };
   const DLTensor* tensor = jitload_get_tensor(value);
-  if (name != NULL) {
-    snprintf(text, size, "%s", name);
-  } else if (tensor != NULL) {
+  snprintf(text, size, "an object of type index %d", (int)value->type_index);
+  for (const auto& row : names) {
+    if (row.type_index == value->type_index) snprintf(text, size, "%s", row.name);
+  }
+  if (tensor != NULL) {
     char dtype[48], device[48];
     jitload_format_dtype(tensor->dtype, dtype, sizeof dtype);
     snprintf(text, size, "%s %s tensor on %s", jitload_article(dtype), dtype,
              jitload_format_device(tensor->device, device, sizeof device));
-  } else if (value->type_index != kTVMFFIOpaquePyObject ||
-             !jitload_format_class(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size)) {
-    snprintf(text, size, "an object of type index %d", (int)value->type_index);
+  } else if (value->type_index == kTVMFFIOpaquePyObject) {
+    jitload_format_class(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size);
   }
   return text;
 }
