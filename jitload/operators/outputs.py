@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 
@@ -27,71 +27,6 @@ _EXAMPLES = (
     "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.dtype[n]', 'zeros like x', or "
     "'like x if n > 1 else None'."
 )
-
-
-class Rule(NamedTuple):
-    """A parsed rule for the allocation of a tensor.
-
-    Attributes:
-        name: The tensor's name.
-        text: The rule as the user wrote it.
-        is_zeroed: Whether the tensor is filled with zeros.
-        dtype: The text of the dtype, `float32` or `x.dtype`, or "" if the rule has none.
-        like: The name of a tensor of the same shape, or "" if the rule has a shape.
-        shape: The expressions for the extents of the shape.
-        is_none: Whether the rule is None instead of a tensor.
-        condition: The condition of a rule `a if condition else b`, or "".
-        choices: The rules `a` and `b`.
-    """
-
-    name: str
-    text: str
-    is_zeroed: bool = False
-    dtype: str = ""
-    like: str = ""
-    shape: tuple[str, ...] = ()
-    is_none: bool = False
-    condition: str = ""
-    choices: tuple[Rule, ...] = ()
-
-    @property
-    def may_be_none(self) -> bool:
-        """Whether a call may return None instead of a tensor."""
-        return self.is_none or any(choice.may_be_none for choice in self.choices)
-
-    def tests(self, name: str) -> bool:
-        """Return whether the rule tests if `name` is None."""
-        return re.search(rf"\b{name}\s+is\s", self.text) is not None
-
-
-def parse_rule(name: str, text: object, function: str) -> Rule:
-    """Return the parsed rule for the output `name`. `text` is the rule as the user wrote it."""
-    if not isinstance(text, str):
-        raise LaunchSpecError(f"a rule must be a str, got {type(text).__name__}", kernel=function, field=field_of(name),
-                              hint=_EXAMPLES)  # fmt: skip
-    rule = _parse(Rule(name, text), text)
-    if rule is None:
-        problem = "this is not a rule for an output"
-        raise LaunchSpecError(problem, kernel=function, field=field_of(name), expression=text, hint=_EXAMPLES)
-    return rule
-
-
-def _parse(rule: Rule, text: str) -> Rule | None:
-    """Return `rule` with the fields that `text`, a part of the rule's text, describes. Return None if it is no rule."""
-    body, *rest = _split_conditional(text)
-    if rest:
-        choices = [_parse(rule, part) for part in (body, *rest[1:])]
-        parsed = tuple(choice for choice in choices if choice is not None)
-        return rule._replace(condition=rest[0], choices=parsed) if len(parsed) == 2 else None
-    if body.strip() == "None":
-        return rule._replace(is_none=True)
-    match = _RULE.fullmatch(body.strip())
-    if match is None:
-        return None
-    shape = tuple(split_at_commas(match["shape"])) if match["shape"] else ()
-    return rule._replace(
-        is_zeroed=match["zeros"] is not None, dtype=match["dtype"] or "", like=match["like"] or "", shape=shape
-    )
 
 
 def _split_conditional(text: str) -> list[str]:
@@ -143,132 +78,139 @@ class Allocator:
         models.sort(key=lambda a: not a.is_tensor)
         self.model = f"a_{models[0].name}{'' if models[0].is_tensor else '[0]'}" if models else ""
 
-    def allocate(self, rule: Rule) -> str:
-        """Return the Python expression that allocates an output. Later rules may use this output."""
-        argument = self.by_name[rule.name]
-        if rule.may_be_none and not argument.is_nullable:
-            declare = "name it in Launch(nullable=…)" if argument.cpp_type else f"declare it as 'Tensor? {rule.name}'"
-            raise self._error(f"{rule.name!r} must not be None: {declare}", rule)
-        source = self._source(rule, argument)
-        self.tensors[rule.name] = argument._replace(is_nullable=rule.may_be_none)
-        return source
+    def allocate(self, name: str, rule: object) -> tuple[str, bool]:
+        """Return the Python expression that allocates an output, and whether it may be None.
 
-    def _source(self, rule: Rule, argument: Argument) -> str:
-        if rule.choices:
-            condition = self._expression(rule.condition, rule)
-            body, orelse = (self._source(choice, argument) for choice in rule.choices)
-            return f"({body} if {condition} else {orelse})"
-        if rule.is_none:
-            return "None"
-        dtype = self._dtype(rule, argument)
-        return self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
+        Later rules may use this output.
+        """
+        self._output, self._rule = name, str(rule)
+        if not isinstance(rule, str):
+            raise self._error(f"a rule must be a str, got {type(rule).__name__}")
+        argument = self.by_name[name]
+        source, may_be_none = self._source(rule, argument)
+        if may_be_none and not argument.is_nullable:
+            declare = "name it in Launch(nullable=…)" if argument.cpp_type else f"declare it as 'Tensor? {name}'"
+            raise self._error(f"{name!r} must not be None: {declare}")
+        self.tensors[name] = argument._replace(is_nullable=may_be_none)
+        return source, may_be_none
 
-    def _like(self, rule: Rule, argument: Argument, dtype: str) -> str:
-        model = self._tensor(rule.like, rule)
-        kind = "_zeros_like" if rule.is_zeroed else "_empty_like"
+    def _source(self, text: str, argument: Argument) -> tuple[str, bool]:
+        """Return the expression for a rule or a part of one, and whether it may be None."""
+        body, *rest = _split_conditional(text)
+        if len(rest) == 2:
+            condition = self._expression(rest[0])
+            (first, may_be_none), (second, may_be_none_too) = (self._source(part, argument) for part in (body, rest[1]))
+            return f"({first} if {condition} else {second})", may_be_none or may_be_none_too
+        if text.strip() == "None":
+            return "None", True
+        match = _RULE.fullmatch(text.strip())
+        if match is None:
+            raise self._error("this is not a rule for an output")
+        write = self._like if match["like"] else self._shaped
+        return write(match, argument, self._dtype(match, argument)), False
+
+    def _like(self, rule: re.Match[str], argument: Argument, dtype: str) -> str:
+        model = self._tensor(rule["like"])
+        kind = "_zeros_like" if rule["zeros"] else "_empty_like"
         # A kernel that takes a strided tensor may still want a contiguous output.
         is_plain = argument.is_strided or not model.is_strided
         layout = "" if is_plain else ", memory_format=_contiguous_format"
         if not dtype:
             self._check_dtype(rule, argument, model)
-        return f"{kind}(a_{rule.like}{f', dtype={dtype}' if dtype else ''}{layout})"
+        return f"{kind}(a_{rule['like']}{f', dtype={dtype}' if dtype else ''}{layout})"
 
-    def _shaped(self, rule: Rule, argument: Argument, dtype: str) -> str:
-        shape = "".join(f"{self._size(text, rule)}, " for text in rule.shape)
+    def _shaped(self, rule: re.Match[str], argument: Argument, dtype: str) -> str:
+        shape = "".join(f"{self._size(text)}, " for text in split_at_commas(rule["shape"]))
         expected = argument.dtypes[0] if len(set(argument.dtypes)) == 1 else None
         if not dtype and expected is None:
             reason = "takes several dtypes" if len(argument.dtypes) > 1 else "has no dtype of its own"
-            raise self._error(
-                f"{rule.name!r} {reason}: begin the rule with a dtype, 'float32[…]' or 'x.dtype[…]'", rule
-            )
-        kind = "zeros" if rule.is_zeroed else "empty"
+            raise self._error(f"{argument.name!r} {reason}: begin the rule with a dtype, 'float32[…]' or 'x.dtype[…]'")
+        kind = "zeros" if rule["zeros"] else "empty"
         dtype = dtype or f"_dtype_{expected}"
         if self.model:
             return f"{self.model}.new_{kind}(({shape}), dtype={dtype})"
         device = "a_device" if self.has_device else "device"
         return f"_{kind}(({shape}), dtype={dtype}, device=_device({device}))"
 
-    def _size(self, text: str, rule: Rule) -> str:
-        return self._extents(text, rule) if text.startswith("*") else self._expression(text, rule)
+    def _size(self, text: str) -> str:
+        return self._extents(text) if text.startswith("*") else self._expression(text)
 
-    def _extents(self, text: str, rule: Rule) -> str:
+    def _extents(self, text: str) -> str:
         """Translate `*size`, `*x.shape`, or a slice of one of these."""
         match = _EXTENTS.fullmatch(text)
         name = match["name"] if match else ""
         if match and match["shape"] and name in self.tensors:
-            self._tensor(name, rule)
+            self._tensor(name)
         elif match and not match["shape"] and self._is_declared(name, r"(SymInt|int)\[\d*\]"):
-            self._check_is_tested(name, rule)
+            self._check_is_tested(name)
         else:
             example = "*size for a list of integers, *x.shape for a tensor, or a slice, *x.shape[:-1]"
-            raise self._error(f"{text!r} is not a list of extents: write {example}", rule)
+            raise self._error(f"{text!r} is not a list of extents: write {example}")
         bounds = [match["start"], match["stop"]]
         if bounds == [None, None]:
             return f"*a_{name}{match['shape'] or ''}"
-        start, stop = (self._expression(bound, rule) if bound.strip() else "" for bound in bounds)
+        start, stop = (self._expression(bound) if bound.strip() else "" for bound in bounds)
         return f"*a_{name}{match['shape'] or ''}[{start}:{stop}]"
 
     def _is_declared(self, name: str, schema_type: str) -> bool:
         """Return whether `name` is an argument of this type, a pattern, or may also be None."""
         return name in self.inputs and re.match(rf"{schema_type}\?? ", self.inputs[name].declaration) is not None
 
-    def _expression(self, text: str, rule: Rule) -> str:
+    def _expression(self, text: str) -> str:
         arguments = {**self.inputs, **self.tensors}
         for name in arguments:
             if re.search(rf"\b{name}\b", text):
-                self._check_is_tested(name, rule)
-        return to_python(text, scope_of(arguments.values()), kernel=self.function, field=field_of(rule.name))
+                self._check_is_tested(name)
+        return to_python(text, scope_of(arguments.values()), kernel=self.function, field=field_of(self._output))
 
-    def _dtype(self, rule: Rule, argument: Argument) -> str:
+    def _dtype(self, rule: re.Match[str], argument: Argument) -> str:
         """Return the Python expression for the dtype in a rule, or "" if the rule has no dtype."""
-        if not rule.dtype:
+        if not rule["dtype"]:
             return ""
-        name, dot, attribute = rule.dtype.partition(".")
+        name, dot, attribute = rule["dtype"].partition(".")
         if dot and attribute == "dtype":
-            self._check_dtype(rule, argument, self._tensor(name, rule))
+            self._check_dtype(rule, argument, self._tensor(name))
             return f"a_{name}.dtype"
-        if self._is_declared(rule.dtype, "ScalarType"):
-            self._check_is_tested(rule.dtype, rule)
-            return f"a_{rule.dtype}"
-        dtype = getattr(torch, rule.dtype, None)
-        if str(dtype) != f"torch.{rule.dtype}":  # aliases such as torch.half are not names of dtypes
+        if self._is_declared(rule["dtype"], "ScalarType"):
+            self._check_is_tested(rule["dtype"])
+            return f"a_{rule['dtype']}"
+        dtype = getattr(torch, rule["dtype"], None)
+        if str(dtype) != f"torch.{rule['dtype']}":  # aliases such as torch.half are not names of dtypes
             raise self._error(
-                f"torch has no dtype {rule.dtype!r}: write a dtype, such as float32, x.dtype for the dtype of x, or "
-                "the name of an argument of type ScalarType",
-                rule,
+                f"torch has no dtype {rule['dtype']!r}: write a dtype, such as float32, x.dtype for the dtype of x, or "
+                "the name of an argument of type ScalarType"
             )
-        if not any(argument.accepts(rule.dtype, kernel) for kernel in range(len(argument.dtypes))):
-            raise self._wrong_dtype(rule, argument, rule.dtype)
-        return f"_dtype_{rule.dtype}"
+        if not any(argument.accepts(rule["dtype"], kernel) for kernel in range(len(argument.dtypes))):
+            raise self._wrong_dtype(rule, argument, rule["dtype"])
+        return f"_dtype_{rule['dtype']}"
 
-    def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
+    def _check_dtype(self, rule: re.Match[str], argument: Argument, model: Argument) -> None:
         """Raise LaunchSpecError if no kernel takes an output with the dtype of the tensor `model`."""
         pairs = zip(argument.dtypes, model.dtypes * len(argument.dtypes), strict=False)
         if not any(expected is None or got is None or expected == got for expected, got in pairs):
             raise self._wrong_dtype(rule, argument, f"{model.dtypes[0]} of {model.name!r}")
 
-    def _wrong_dtype(self, rule: Rule, argument: Argument, got: str) -> LaunchSpecError:
+    def _wrong_dtype(self, rule: re.Match[str], argument: Argument, got: str) -> LaunchSpecError:
         expected = " or ".join(dict.fromkeys(map(str, argument.dtypes)))
-        fix = f"{expected} like {rule.like}" if rule.like else f"{expected}[{', '.join(rule.shape)}]"
-        return self._error(f"{rule.name!r} is a tensor of {expected}, not {got}: write {fix!r}", rule)
+        fix = f"{expected} like {rule['like']}" if rule["like"] else f"{expected}[{rule['shape']}]"
+        return self._error(f"{argument.name!r} is a tensor of {expected}, not {got}: write {fix!r}")
 
-    def _tensor(self, name: str, rule: Rule) -> Argument:
+    def _tensor(self, name: str) -> Argument:
         if name not in self.tensors:
             names = ", ".join(self.tensors) or "none"
-            raise self._error(f"there is no tensor {name!r} among the inputs; the tensors are {names}", rule)
-        self._check_is_tested(name, rule)
+            raise self._error(f"there is no tensor {name!r} among the inputs; the tensors are {names}")
+        self._check_is_tested(name)
         return self.tensors[name]
 
-    def _check_is_tested(self, name: str, rule: Rule) -> None:
+    def _check_is_tested(self, name: str) -> None:
         """Raise LaunchSpecError if `name` may be None, and the rule does not test this."""
         argument = self.tensors.get(name) or self.inputs[name]
-        if argument.is_nullable and not rule.tests(name):
-            raise self._error(f"{name!r} may be None, so the rule must test it: '… if {name} is None else …'", rule)
+        if argument.is_nullable and not re.search(rf"\b{name}\s+is\s", self._rule):
+            raise self._error(f"{name!r} may be None, so the rule must test it: '… if {name} is None else …'")
 
-    def _error(self, problem: str, rule: Rule) -> LaunchSpecError:
-        return LaunchSpecError(
-            problem, kernel=self.function, field=field_of(rule.name), expression=rule.text, hint=_EXAMPLES
-        )
+    def _error(self, problem: str) -> LaunchSpecError:
+        field = field_of(self._output)
+        return LaunchSpecError(problem, kernel=self.function, field=field, expression=self._rule, hint=_EXAMPLES)
 
 
 def allocation_error(

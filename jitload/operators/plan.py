@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.python import to_python
-from jitload.operators.outputs import Allocator, Rule, field_of, parse_rule, scope_of
+from jitload.operators.outputs import Allocator, field_of, scope_of
 from jitload.operators.signature import Argument, Signature, check_names
 
 
@@ -63,14 +63,15 @@ def make_plan(
         if a.name not in out
     )
     allocator = Allocator(function, [*arguments, *signature.returns], inputs)
-    rules = [parse_rule(key, rule, function) for key, rule in out.items()]
-    allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
+    sources = {key: allocator.allocate(key, rule) for key, rule in out.items()}
+    allocations = {key: _allocation(name, key, out[key], source, inputs) for key, (source, _) in sources.items()}
     needs_device = bool(out) and not allocator.model and not allocator.has_device
     keywords = [argument.declaration for argument in inputs if argument.keyword]
     keywords += ["Device? device=None"] if needs_device else []
     declarations = [argument.declaration for argument in inputs if not argument.keyword]
     declarations += ["*", *keywords] if keywords else []
-    optional = {a.name for a in signature.returns if a.is_nullable} | {rule.name for rule in rules if rule.may_be_none}
+    optional = {a.name for a in signature.returns if a.is_nullable}
+    optional |= {key for key, (_, may_be_none) in sources.items() if may_be_none}
     results = [f"Tensor{'?' * (name in optional)}" for name in returned]
     returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
@@ -78,15 +79,15 @@ def make_plan(
     return Plan(name, signature, inputs, schema, source)
 
 
-def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
+def _allocation(operator: str, name: str, rule: str, source: str, inputs: Sequence[Argument]) -> str:
     """Return Python code that allocates an output. If the allocation fails, the code's error names the rule."""
     used = [a for a in inputs if (a.is_tensor or a.is_nullable) and re.search(rf"\ba_{a.name}\b", source)]
     values = f"{{{', '.join(f'{a.name!r}: a_{a.name}' for a in used)}}}"
     optional = tuple(a.name for a in used if a.is_nullable)
-    text = f"{field_of(rule.name)} = {rule.text!r}"
+    text = f"{field_of(name)} = {rule!r}"
     return f"""\
     try:
-        a_{rule.name} = {source}
+        a_{name} = {source}
     except (AttributeError, IndexError, TypeError, ZeroDivisionError) as error:
         raise _allocation_error({operator!r}, {text!r}, error, {values}, {optional}) from None"""
 
