@@ -44,7 +44,6 @@ from jitload.request.sources import file_sources, inline_sources
 from jitload.request.torch_operators import has_stable_interface
 from jitload.settings import read_flag
 from jitload.toolchain.arch import NATIVE_HINT
-from jitload.words import Words
 
 __all__ = ["install", "load", "load_inline"]
 
@@ -142,12 +141,11 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         request = make_request(call._replace(options=read_options(*map(arguments.get, OPTION_LISTS))))
     except ToolchainError as error:
-        parts = error.args[0].parts if isinstance(error.args[0], Words) else ()
-        if NATIVE_HINT not in parts:
+        if NATIVE_HINT not in error.args:
             raise
         # The message must not recommend `arch=`, which torch's functions do not have.
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
-        raise ToolchainError(Words(*(hint if part == NATIVE_HINT else part for part in parts))) from None
+        raise ToolchainError(*(hint if part == NATIVE_HINT else part for part in error.args)) from None
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
         # A library that is no Python module has registered its operators when it was loaded.

@@ -39,8 +39,11 @@ class JitLoadError(RuntimeError):
     code = "JL-REQUEST"
 
     def message(self) -> str:
-        """Return what failed and why, on the first line, followed by details and advice."""
-        return super().__str__()
+        """Return what failed and why, on the first line, followed by details and advice.
+
+        The parts that were passed to the error are joined. They may be arguments (`words.Argument`).
+        """
+        return "".join(map(str, self.args))
 
     def __str__(self) -> str:
         """Return the message. If it has several lines, repeat the first line at the end, below the advice."""

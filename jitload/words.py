@@ -57,12 +57,7 @@ class Words(str):
 
     def in_options(self, options: Mapping[str, str]) -> str:
         """Return the message with options in place of arguments."""
-        return "".join(
-            part.in_option(options) if isinstance(part, Argument)
-            else part.in_options(options) if isinstance(part, Words)
-            else part
-            for part in self.parts
-        )  # fmt: skip
+        return "".join(_in_options(part, options) for part in self.parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Words, self.parts
@@ -84,4 +79,6 @@ def in_options(error: Exception, options: Mapping[str, str]) -> str:
 
 
 def _in_options(value: Any, options: Mapping[str, str]) -> Any:
+    if isinstance(value, Argument):
+        return value.in_option(options)
     return value.in_options(options) if isinstance(value, Words) else value

@@ -23,7 +23,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.fingerprints import compiler_identity, file_state, remembered
 from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 _GOLD = "-fuse-ld=gold"
 _GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)
@@ -158,11 +158,9 @@ def missing_libraries(
         elif is_runtime or not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
             wheel = library_wheel(library, cuda.major if cuda else 13)
             raise ToolchainError(
-                Words(
-                    f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
-                    f"pip install {wheel}, or name one in ",
-                    *(Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
-                )
+                f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
+                f"pip install {wheel}, or name one in ",
+                *(Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
             )
     return tuple(options)
 

@@ -16,7 +16,7 @@ from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, native_arch, runs_on
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 _ELF_MAGIC = b"\x7fELF"
 _SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
@@ -88,19 +88,15 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images and kernel.get_image(0):
         raise JitLoadError(
-            Words(
-                f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
-                "inspect it, also build it for a GPU: ",
-                *(Argument("arch", "sm_90a"), " or another architecture"),
-            )
+            f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
+            "inspect it, also build it for a GPU: ",
+            *(Argument("arch", "sm_90a"), " or another architecture"),
         )
     if not images:
         raise JitLoadError(
-            Words(
-                f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
-                f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with ",
-                *(Argument("arch", "sm_90a"), " or another architecture"),
-            )
+            f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
+            f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with ",
+            *(Argument("arch", "sm_90a"), " or another architecture"),
         )
     name = _choose_arch(kernel.name, tuple(images), arch)
     data, image = images[name]
@@ -145,20 +141,15 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
     if requested is not None:
         if not isinstance(requested, str):
             raise ToolchainError(
-                Words(
-                    *(f"{function}(): ", Argument("arch")),
-                    f" must be a str such as {archs[0]!r}, got {type(requested).__name__}",
-                )
+                *(f"{function}(): ", Argument("arch")),
+                f" must be a str such as {archs[0]!r}, got {type(requested).__name__}",
             )
         name = canonical_arch(requested)
         if name in archs:
             return name
         problem = "shows only code for GPUs:" if name == CPU else f"has no code for {name}:"
         raise JitLoadError(
-            Words(
-                f"{function}() {problem} the library has code for {listed}; name one of these, ",
-                Argument("arch", archs[0]),
-            )
+            f"{function}() {problem} the library has code for {listed}; name one of these, ", Argument("arch", archs[0])
         )
     if len(archs) == 1:
         return archs[0]
@@ -167,7 +158,7 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
         usable = [arch for arch in archs if runs_on(arch, native_arch(capability))]
         if usable:
             return max(usable, key=lambda arch: (_SUFFIXES.index(capability_of(arch)[1]), capability_of(arch)[0]))
-    raise JitLoadError(Words(f"{function}() has code for {listed}: name one of these, ", Argument("arch", archs[0])))
+    raise JitLoadError(f"{function}() has code for {listed}: name one of these, ", Argument("arch", archs[0]))
 
 
 # ---- the cache entry ---------------------------------------------------------------------------------------------

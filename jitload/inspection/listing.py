@@ -21,7 +21,7 @@ from jitload.inspection.code import (
 from jitload.settings import read_settings
 from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 
 class Listing(str):
@@ -60,9 +60,7 @@ def _choose_target(function: str, targets: Sequence[str], requested: str | None)
     if requested is None and len(targets) == 1:
         return targets[0]
     archs = [target.replace("sm_", "compute_") for target in targets]
-    raise JitLoadError(
-        Words(f"{function}() has PTX for {', '.join(archs)}: name one of these, ", Argument("arch", archs[0]))
-    )
+    raise JitLoadError(f"{function}() has PTX for {', '.join(archs)}: name one of these, ", Argument("arch", archs[0]))
 
 
 def _no_ptx(code: KernelCode) -> JitLoadError:
@@ -91,14 +89,12 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
     lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
     if source and not any(_LOCATION in line for line in lines):
         raise JitLoadError(
-            Words(
-                f"the lines of {code.function}() cannot be shown, because it was built without line information. ",
-                *(
-                    "Build it with ",
-                    Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']"),
-                ),
-                ", which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0).",
-            )
+            f"the lines of {code.function}() cannot be shown, because it was built without line information. ",
+            *(
+                "Build it with ",
+                Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']"),
+            ),
+            ", which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0).",
         )
     facts = code.kernel
     numbers = f"{facts.registers} registers, {facts.shared_bytes} bytes of static shared memory"

@@ -16,7 +16,7 @@ from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_layouts
 from jitload.signature.kernels import read_kernels, with_signatures
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
@@ -60,11 +60,9 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
         )
     if missing := [arch for arch in request.archs if arch not in archs]:
         raise JitLoadError(
-            Words(
-                f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass "
-                "one, or leave ",
-                *(Argument("arch"), " out."),
-            )
+            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass "
+            "one, or leave ",
+            *(Argument("arch"), " out."),
         )
 
 

@@ -314,7 +314,7 @@ def _no_library(path: Path) -> LoadError:
     alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
     advice = f"load_module() loads what build() made. For this file, use {alternative}"
     kind = "other file" if path.suffix in alternatives else "source file"
-    return LoadError(Words(f"{path} is not a library: ", Argument(kind, path.name, python=advice)))
+    return LoadError(f"{path} is not a library: ", Argument(kind, path.name, python=advice))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 
 class Option(NamedTuple):
@@ -209,7 +209,7 @@ def _check_option(option: str, outputs: str) -> None:
 
 
 def _error(*problem: str | Argument) -> JitLoadError:
-    return JitLoadError(Words(Argument("extra_cuda_cflags", is_name=True), " ", *problem))
+    return JitLoadError(Argument("extra_cuda_cflags", is_name=True), " ", *problem)
 
 
 # ---- kernels on the CPU ----------------------------------------------------------------------------------------

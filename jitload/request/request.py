@@ -30,7 +30,7 @@ from jitload.request.options import cpu_options, take_archs, take_libraries, tra
 from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -278,10 +278,8 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         raise JitLoadError(f"the source of {call.name!r} is empty")
     if not call.sources.cubins:
         raise JitLoadError(
-            Words(
-                f"module {call.name!r} has no source: ",
-                Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
-            )
+            f"module {call.name!r} has no source: ",
+            Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
         )
     _check_has_no_source_arguments(call)
     functions = _kernels(call._replace(exports=read_functions(call.functions)))
@@ -313,7 +311,7 @@ def _check_has_no_source_arguments(call: Call) -> None:
         "extra_include_paths": options.include_dirs,
     }
     if name := next((name for name, value in values.items() if value), None):
-        raise JitLoadError(Words(Argument(name), " is for sources, but cubins are compiled already"))
+        raise JitLoadError(Argument(name), " is for sources, but cubins are compiled already")
 
 
 def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
@@ -333,7 +331,7 @@ def _resolve_archs(
             problem = "kernels with C++ for the host or with launches need a GPU: leave 'cpu' out of "
             alone = ". To load kernels alone, name only them in "
             advice = (Argument("arch"), alone, Argument("functions"), " and pass no C++ sources.")
-            raise JitLoadError(Words(f"module {call.name!r}: {problem}", *advice))
+            raise JitLoadError(f"module {call.name!r}: {problem}", *advice)
         return resolve_gpu_arch(
             arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
         )
@@ -412,8 +410,8 @@ def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str
     if instrumentation and has_host_code:
         options = Argument("extra_cflags", is_name=True)
         subject = (Argument("sanitize"), " and ", Argument("debug"))
-        raise JitLoadError(Words(*subject, " are for kernels; for C++ of your own pass options in ", options))
+        raise JitLoadError(*subject, " are for kernels; for C++ of your own pass options in ", options)
     if instrumentation.sanitizers and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
         problem = f" is for kernels on the CPU, but the architecture is {target}: pass "
-        raise JitLoadError(Words(Argument("sanitize"), problem, Argument("arch", "cpu")))
+        raise JitLoadError(Argument("sanitize"), problem, Argument("arch", "cpu"))

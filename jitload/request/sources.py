@@ -19,7 +19,7 @@ from jitload.request.arguments import (
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.words import Argument, Words
+from jitload.words import Argument
 
 CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
@@ -102,11 +102,9 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
         elif suffix not in SUFFIXES:
             contents = ", ".join(f"{content} ({', '.join(suffixes)})" for content, suffixes in _CONTENTS.items())
             raise JitLoadError(
-                Words(
-                    f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
-                    f"of {contents}: rename the file",
-                    *(Argument("inline", python=", or pass its text to load_inline()"), "."),
-                )
+                f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
+                f"of {contents}: rename the file",
+                *(Argument("inline", python=", or pass its text to load_inline()"), "."),
             )
         else:
             pieces = cuda if suffix in CUDA_SUFFIXES else host

@@ -41,7 +41,7 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
     """
     archs = [target for name in _split_names(arch) for target in _resolve_name(name, settings, may_be_cpu=may_be_cpu)]
     if not archs:
-        raise ToolchainError(Words(Argument("arch"), " is empty; name an architecture such as 'sm_90a', or 'native'."))
+        raise ToolchainError(Argument("arch"), " is empty; name an architecture such as 'sm_90a', or 'native'.")
     return tuple(dict.fromkeys(archs))
 
 
@@ -59,21 +59,17 @@ def resolve_gpu_arch(
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
-            Words(
-                f"{subject} only for GPUs, not for 'cpu'. ",
-                NATIVE_HINT,
-                " The CPU runs only kernels that are passed to load_inline() or load() as CUDA C++, without a wrapper "
-                "in C++.",
-            )
+            f"{subject} only for GPUs, not for 'cpu'. ",
+            NATIVE_HINT,
+            " The CPU runs only kernels that are passed to load_inline() or load() as CUDA C++, without a wrapper "
+            "in C++.",
         )
     if not may_be_ptx and (ptx := next(filter(is_ptx, gpu_archs), None)):
         arch = machine_arch(ptx)
         raise ToolchainError(
-            Words(
-                f"{subject} only for architectures of machine code, and {ptx!r} stands for PTX: name an architecture, ",
-                *(Argument("arch", arch), ". The kernels that ", Argument("load_inline()"), " compiles may also have "),
-                *("PTX, ", Argument("arch", f"{arch},{ptx}"), "."),
-            )
+            f"{subject} only for architectures of machine code, and {ptx!r} stands for PTX: name an architecture, ",
+            *(Argument("arch", arch), ". The kernels that ", Argument("load_inline()"), " compiles may also have "),
+            *("PTX, ", Argument("arch", f"{arch},{ptx}"), "."),
         )
     return gpu_archs
 
@@ -122,17 +118,15 @@ def check_options_agree(archs: Iterable[str], option_archs: Iterable[str]) -> No
     archs, named = tuple(archs), tuple(map(machine_arch, option_archs))
     if named and not any(runs_on(name, arch) for name in named for arch in archs):
         raise ToolchainError(
-            Words(
-                Argument("arch"),
-                f" is {', '.join(archs)}, and the compiler options are for {', '.join(named)}: leave one of them out",
-            )
+            Argument("arch"),
+            f" is {', '.join(archs)}, and the compiler options are for {', '.join(named)}: leave one of them out",
         )
 
 
 def _split_names(arch: str | Iterable[str]) -> Sequence[str]:
     if isinstance(arch, bytes) or not isinstance(arch, str | Iterable):
         raise ToolchainError(
-            Words(Argument("arch"), f" must be a str such as 'sm_90a', or several, got {type(arch).__name__}")
+            Argument("arch"), f" must be a str such as 'sm_90a', or several, got {type(arch).__name__}"
         )
     return _split_list(arch) if isinstance(arch, str) else [str(name) for name in arch]
 
@@ -154,7 +148,7 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
         warn_once(_CPU_WARNING)
         return (CPU,)
     problem = f"the CUDA driver does not start (error {error})" if error else "there is none here"
-    raise ToolchainError(Words(Argument("arch", "native"), f" needs a GPU, and {problem}. ", NATIVE_HINT))
+    raise ToolchainError(Argument("arch", "native"), f" needs a GPU, and {problem}. ", NATIVE_HINT)
 
 
 def native_arch(capability: tuple[int, int]) -> str:
@@ -171,9 +165,7 @@ def canonical_arch(name: str, variable: str = "arch") -> str:
     if match := _ARCH.fullmatch(name.strip()):
         prefix = _PTX_PREFIX if is_ptx(name.strip()) else "sm_"
         return f"{prefix}{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
-    raise ToolchainError(
-        Words(Argument(variable, name), " is not an architecture; write 'sm_90a', '9.0a' or 'native'.")
-    )
+    raise ToolchainError(Argument(variable, name), " is not an architecture; write 'sm_90a', '9.0a' or 'native'.")
 
 
 def capability_of(arch: str) -> tuple[int, str]:
