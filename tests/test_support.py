@@ -5,7 +5,7 @@ import ctypes
 import pytest
 from support.driver import StubDriver
 from support.program import CUBIN, Cuda
-from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE
+from support.records import LAUNCH_CLUSTER
 
 MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14  # the attributes' numbers in cuda.h
 
@@ -24,7 +24,7 @@ def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda):
     assert cuda.launch(kernel) == 201
 
 
-def test_dynamic_shared_memory_clusters_and_cooperative_grids_must_fit(cuda):
+def test_dynamic_shared_memory_and_clusters_must_fit(cuda):
     bounded, plain, pointer = cuda.kernel("bounded"), cuda.kernel("empty"), ctypes.c_uint64(5)
     large = {"attributes": {LAUNCH_CLUSTER: [16, 1, 1]}, "grid": (16, 1, 1)}
     assert cuda.launch(bounded, pointer, grid=(3, 1, 1)) == 1
@@ -32,8 +32,6 @@ def test_dynamic_shared_memory_clusters_and_cooperative_grids_must_fit(cuda):
     assert cuda.launch(plain, **large) == 912
     assert cuda("cuKernelSetAttribute", NON_PORTABLE_CLUSTER, 1, plain, 0) == 0
     assert cuda.launch(plain, **large) == 0
-    for blocks, result in ((32 * 132, 0), (32 * 132 + 1, 720)):
-        assert cuda.launch(plain, grid=(blocks, 1, 1), attributes={LAUNCH_COOPERATIVE: [1]}) == result
     assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232449, plain, 0) == 1
     assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232448, plain, 0) == 0
     assert cuda.launch(plain, shared_bytes=232448) == 0

@@ -29,7 +29,6 @@ enum Code {
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
   CONTEXT_IS_DESTROYED = 709,
-  COOPERATIVE_LAUNCH_TOO_LARGE = 720,
   STREAM_CAPTURE_UNSUPPORTED = 900,
   INVALID_CLUSTER_SIZE = 912,
 };
@@ -48,7 +47,6 @@ struct Function {
   Kernel* kernel;
   int device;
   int max_dynamic_shared;
-  int carveout = -1;
   bool allows_non_portable_cluster = false;
 };
 
@@ -63,7 +61,7 @@ struct Kernel {
   std::string name;
   std::vector<Slot> slots;
   size_t param_bytes = 0;
-  int registers = 0, static_shared = 0, local_bytes = 0, max_threads = 1024;
+  int static_shared = 0, max_threads = 1024;
   std::array<uint32_t, 3> cluster{};  // __cluster_dims__, or zeros
   std::array<Function, kMaxDevices> functions;
 };

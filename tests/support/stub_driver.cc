@@ -337,22 +337,22 @@ API int cuFuncLoad(const void* function) {
               [&](std::ostream& out) { find_function(function, current_device(), out); });
 }
 
-enum { MAX_THREADS, STATIC_SHARED, LOCAL = 3, REGISTERS, MAX_DYNAMIC_SHARED = 8, CARVEOUT };
-enum { CLUSTER_WIDTH = 11, NON_PORTABLE_CLUSTER = 14 };
+enum { MAX_THREADS, STATIC_SHARED, MAX_DYNAMIC_SHARED = 8, CLUSTER_WIDTH = 11, NON_PORTABLE_CLUSTER = 14 };
 
 API int cuKernelGetAttribute(int* value, int attribute, Kernel* handle, int device) {
   return call("cuKernelGetAttribute", NEEDS_INIT, [&](std::ostream& out) {
-    out << " attribute=" << attribute;
-    Function& function = find_function(handle, device, out);
+    const Function& function = find_function(handle, device, out);
     const Kernel& kernel = *function.kernel;
-    std::map<int, int> values = {
-        {MAX_THREADS, kernel.max_threads}, {STATIC_SHARED, kernel.static_shared}, {LOCAL, kernel.local_bytes},
-        {REGISTERS, kernel.registers}, {MAX_DYNAMIC_SHARED, function.max_dynamic_shared}, {CARVEOUT, function.carveout},
-        {NON_PORTABLE_CLUSTER, function.allows_non_portable_cluster},
+    const std::map<int, int> values = {
+        {MAX_THREADS, kernel.max_threads},
+        {STATIC_SHARED, kernel.static_shared},
+        {MAX_DYNAMIC_SHARED, function.max_dynamic_shared},
+        {CLUSTER_WIDTH, kernel.cluster[0]},
+        {CLUSTER_WIDTH + 1, kernel.cluster[1]},
+        {CLUSTER_WIDTH + 2, kernel.cluster[2]},
     };
-    for (int axis = 0; axis < 3; ++axis) values[CLUSTER_WIDTH + axis] = kernel.cluster[axis];
     check(values.count(attribute) != 0);
-    *value = values[attribute];
+    *value = values.at(attribute);
   });
 }
 
@@ -360,13 +360,10 @@ API int cuKernelSetAttribute(int attribute, int value, Kernel* handle, int devic
   return call("cuKernelSetAttribute", NEEDS_INIT | IS_UNSAFE_IN_CAPTURE, [&](std::ostream& out) {
     out << " attribute=" << attribute << " value=" << value;
     Function& function = find_function(handle, device, out);
-    check(attribute == MAX_DYNAMIC_SHARED || attribute == CARVEOUT || attribute == NON_PORTABLE_CLUSTER);
-    const int most = state.attributes[device][97] - function.kernel->static_shared;
-    check(attribute != MAX_DYNAMIC_SHARED || (value >= 0 && value <= most));
-    check(attribute != CARVEOUT || (value >= -1 && value <= 100));
-    if (attribute == MAX_DYNAMIC_SHARED) function.max_dynamic_shared = value;
-    if (attribute == CARVEOUT) function.carveout = value;
-    if (attribute == NON_PORTABLE_CLUSTER) function.allows_non_portable_cluster = value != 0;
+    check(attribute == MAX_DYNAMIC_SHARED || attribute == NON_PORTABLE_CLUSTER);
+    if (attribute == NON_PORTABLE_CLUSTER) return void(function.allows_non_portable_cluster = value != 0);
+    check(value >= 0 && value <= state.attributes[device][97] - function.kernel->static_shared);
+    function.max_dynamic_shared = value;
   });
 }
 

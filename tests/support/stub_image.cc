@@ -13,9 +13,7 @@ namespace {
 enum {
   INFO_HAS_PAYLOAD = 4,
   INFO_MAX_THREADS = 0x05,
-  INFO_FRAME_SIZE = 0x11,
   INFO_PARAMETER = 0x17,  // index, ordinal : 16, offset : 16, flags with the size in the top 14 bits
-  INFO_REGISTERS = 0x2f,
   INFO_CLUSTER = 0x3d,
   INFO_WIDE_PARAMETER = 0x45,  // index, ordinal : 16, offset : 16, size : 24, flags : 8; with a larger parameter
 };
@@ -65,34 +63,30 @@ void add_parameter(Kernel& kernel, size_t ordinal, uint32_t offset, uint32_t siz
   kernel.param_bytes = std::max(kernel.param_bytes, size_t{offset} + size);
 }
 
-// Records of the whole image name the symbol that they are about; those of the kernel's own section do not.
-void read_record(Kernel& kernel, int attribute, const uint32_t* words, uint32_t symbol) {
+void read_record(Kernel& kernel, int attribute, const uint32_t* words) {
   if (attribute == INFO_PARAMETER) add_parameter(kernel, words[1] & 0xffff, words[1] >> 16, words[2] >> 18);
   if (attribute == INFO_WIDE_PARAMETER) add_parameter(kernel, words[1] & 0xffff, words[1] >> 16, words[2] & 0xffffff);
   if (attribute == INFO_MAX_THREADS) kernel.max_threads = words[0] * words[1] * words[2];
   if (attribute == INFO_CLUSTER) std::copy(words, words + 3, kernel.cluster.begin());
-  if (attribute == INFO_REGISTERS && words[0] == symbol) kernel.registers = words[1];
-  if (attribute == INFO_FRAME_SIZE && words[0] == symbol) kernel.local_bytes = words[1];
 }
 
-void read_info(Kernel& kernel, const std::string& section_name, uint32_t symbol) {
+void read_info(Kernel& kernel) {
   const char* image = kernel.library->image.data();
-  const Elf64_Shdr section = find_section(image, section_name);
+  const Elf64_Shdr section = find_section(image, ".nv.info." + kernel.name);
   const char *at = image + section.sh_offset, *end = at + section.sh_size;
   while (at + 4 <= end) {
     uint32_t words[3] = {};
     const size_t payload = at[0] == INFO_HAS_PAYLOAD ? read<uint16_t>(at + 2) : 0;
     memcpy(words, at + 4, std::min(payload, sizeof words));
-    read_record(kernel, at[1], words, symbol);
+    read_record(kernel, at[1], words);
     at += 4 + payload;
   }
 }
 
-void add_kernel(Library& library, const std::string& name, uint32_t symbol) {
+void add_kernel(Library& library, const std::string& name) {
   Kernel& kernel = library.kernels.emplace_front();
   kernel.library = &library, kernel.name = name;
-  read_info(kernel, ".nv.info." + name, symbol);
-  read_info(kernel, ".nv.info", symbol);
+  read_info(kernel);
   const int shared = find_section(library.image.data(), ".nv.shared." + name).sh_size;
   if (shared != 0) kernel.static_shared = shared - (library.capability >= 90 ? kReservedShared : 0);
   for (int i = 0; i < kMaxDevices; ++i) kernel.functions[i] = {&kernel, i, 48 * 1024 - kernel.static_shared};
@@ -116,7 +110,7 @@ void read_symbols(Library& library) {
     const auto symbol = read<Elf64_Sym>(image + table.sh_offset + i * sizeof(Elf64_Sym));
     const int type = ELF64_ST_TYPE(symbol.st_info);
     if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= SHN_LORESERVE) continue;
-    if (type == STT_FUNC && (symbol.st_other & ENTRY_POINT)) add_kernel(library, names + symbol.st_name, i);
+    if (type == STT_FUNC && (symbol.st_other & ENTRY_POINT)) add_kernel(library, names + symbol.st_name);
     if (type == STT_OBJECT) add_variable(library, names + symbol.st_name, symbol);
   }
 }

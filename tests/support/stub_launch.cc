@@ -6,12 +6,9 @@
 
 namespace {
 
-enum { LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER = 4 };
-enum { PORTABLE_CLUSTER = 8, LARGEST_CLUSTER = 16 };
+enum { PORTABLE_CLUSTER = 8, LARGEST_CLUSTER = 16, LAUNCH_CLUSTER = 4 };
 // Attributes of devices.
-enum { MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_DIM_X = 2, MAX_GRID_DIM_X = 5, MULTIPROCESSORS = 16 };
-enum { THREADS_PER_MULTIPROCESSOR = 39, SHARED_PER_MULTIPROCESSOR = 81, REGISTERS_PER_MULTIPROCESSOR = 82 };
-enum { BLOCKS_PER_MULTIPROCESSOR = 106, RESERVED_SHARED = 111, CLUSTER_LAUNCH = 120 };
+enum { MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_DIM_X = 2, MAX_GRID_DIM_X = 5, CLUSTER_LAUNCH = 120 };
 
 using Extents = std::array<uint32_t, 3>;
 
@@ -19,7 +16,6 @@ struct LaunchAttribute {
   int id;
   int padding;
   union {
-    int number;
     Extents extents;
     uint8_t bytes[64];
   } value;
@@ -49,17 +45,6 @@ Extents cluster_of(const Config& config, const Kernel& kernel) {
   return attribute != nullptr ? attribute->value.extents : kernel.cluster;
 }
 
-uint64_t blocks_per_device(const Function& function, const Config& config) {
-  auto& attributes = state.attributes[function.device];
-  const uint64_t threads = volume(config.block);
-  const uint64_t shared = function.kernel->static_shared + config.shared_bytes + attributes[RESERVED_SHARED];
-  const uint64_t registers = function.kernel->registers * threads;
-  return attributes[MULTIPROCESSORS] *
-         std::min({uint64_t(attributes[BLOCKS_PER_MULTIPROCESSOR]), attributes[THREADS_PER_MULTIPROCESSOR] / threads,
-                   attributes[REGISTERS_PER_MULTIPROCESSOR] / std::max(registers, uint64_t{1}),
-                   attributes[SHARED_PER_MULTIPROCESSOR] / shared});
-}
-
 void check_cluster(const Function& function, const Extents& cluster) {
   const uint64_t most = function.allows_non_portable_cluster ? LARGEST_CLUSTER : PORTABLE_CLUSTER;
   check(state.attributes[function.device][CLUSTER_LAUNCH] != 0 && volume(cluster) <= most, INVALID_CLUSTER_SIZE);
@@ -82,26 +67,14 @@ void check_launch(const Config& config, const Function& function) {
     }
     check_cluster(function, cluster);
   }
-  const LaunchAttribute* cooperative = find_attribute(config, LAUNCH_COOPERATIVE);
-  check(cooperative == nullptr || cooperative->value.number == 0 ||
-            volume(config.grid) <= blocks_per_device(function, config),
-        COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
-// Return the parameter block, from what kernelParams points to, or from the buffer in `extra`, and never from both.
-std::vector<uint8_t> pack(const Kernel& kernel, void** values, void** extra) {
+// Return the parameter block.
+std::vector<uint8_t> pack(const Kernel& kernel, void** values) {
   std::vector<uint8_t> params(kernel.param_bytes);
-  check(values == nullptr || extra == nullptr);
-  for (size_t i = 0; i < kernel.slots.size() && extra == nullptr; ++i) {
+  for (size_t i = 0; i < kernel.slots.size(); ++i) {
     check(values != nullptr && values[i] != nullptr);
     memcpy(&params[kernel.slots[i].offset], values[i], kernel.slots[i].size);
-  }
-  enum { END = 0, BUFFER_POINTER = 1, BUFFER_SIZE = 2 };
-  std::map<uintptr_t, void*> options;
-  for (; extra != nullptr && uintptr_t(extra[0]) != END; extra += 2) options[uintptr_t(extra[0])] = extra[1];
-  if (!options.empty()) {
-    check(*static_cast<size_t*>(options[BUFFER_SIZE]) >= params.size());
-    memcpy(params.data(), options[BUFFER_POINTER], params.size());
   }
   return params;
 }
@@ -127,13 +100,13 @@ void write_launch(std::ostream& out, const Config& config, const Kernel& kernel,
   out << " params=" << hex(params.data(), params.size());
 }
 
-int launch(const char* name, const Config& config, const void* handle, void** values, void** extra) {
+int launch(const char* name, const Config& config, const void* handle, void** values) {
   return call(name, NEEDS_CONTEXT, [&](std::ostream& out) {
     const Function& function = find_function(handle, current_device(), out);
     const int device = stream_device(config.stream);
     check(device < 0 || device == current_device(), INVALID_HANDLE);
     check_launch(config, function);
-    write_launch(out, config, *function.kernel, pack(*function.kernel, values, extra));
+    write_launch(out, config, *function.kernel, pack(*function.kernel, values));
   });
 }
 
@@ -145,17 +118,17 @@ API int cuOccupancyMaxActiveClusters(int* count, const void* handle, const Confi
     const Extents cluster = cluster_of(*config, *function.kernel);
     check(volume(cluster) != 0);
     check_cluster(function, cluster);
-    *count = int(blocks_per_device(function, *config) / volume(cluster));
+    *count = 1;
   });
 }
 
 API int cuLaunchKernel(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                        unsigned block_y, unsigned block_z, unsigned shared_bytes, const void* stream, void** values,
-                       void** extra) {
+                       void**) {
   const Config config = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream, nullptr, 0};
-  return launch("cuLaunchKernel", config, function, values, extra);
+  return launch("cuLaunchKernel", config, function, values);
 }
 
-API int cuLaunchKernelEx(const Config* config, const void* function, void** values, void** extra) {
-  return launch("cuLaunchKernelEx", *config, function, values, extra);
+API int cuLaunchKernelEx(const Config* config, const void* function, void** values, void**) {
+  return launch("cuLaunchKernelEx", *config, function, values);
 }
