@@ -28,8 +28,6 @@ from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
 from jitload.request.kind import kernels_alone
 from jitload.toolchain.cuda import find_cuda_toolchain
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 _LARGE = 1 << 17  # bytes of a tensor of which not enough is known
 _TORCH = {"float32": torch.float32, "int32": torch.int32, "uint8": torch.uint8, "int16": torch.int16}
 

@@ -11,8 +11,6 @@ import jitload
 from jitload import Launch
 from jitload.errors import LaunchSpecError
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 #include <cuda_fp16.h>
 template <class T> __global__ void scale(const T* x, T* y, float factor, int n) {

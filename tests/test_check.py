@@ -13,8 +13,6 @@ import jitload
 from jitload.building.resources import free_memory
 from jitload.errors import CompileError
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = (
     CHECKED
     + r"""

@@ -18,8 +18,6 @@ from jitload.errors import ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 ACCESS = """========= COMPUTE-SANITIZER
 ========= Invalid __{space}__ {kind} of size 4 bytes
 =========     at shift(const float *, float *, int)+0x90 in checked.cu:9

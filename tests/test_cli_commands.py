@@ -18,8 +18,6 @@ from jitload.cli.main import jitload as commands
 from jitload.errors import CompileError
 from jitload.words import Argument, Words, in_options
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 TEXT = """
 __device__ int counter;
 extern "C" __global__ void add(const float* x, float* y, int n) {

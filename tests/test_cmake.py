@@ -24,8 +24,6 @@ from support.program import CUBIN
 import jitload
 from jitload.cmake import config
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 EXAMPLE = ROOT / "examples" / "cmake"
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")

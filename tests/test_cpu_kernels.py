@@ -12,7 +12,6 @@ from support.headers import OPTIMIZED
 import jitload
 from jitload import Launch
 
-pytest_plugins = ["support.gpu_fixtures"]
 NAMED = {
     "language": {
         "axpy": Launch(kernel="axpy<double>"),

@@ -141,7 +141,6 @@ def test_a_block_sorts_with_the_header_of_all_of_cub(gpu):
     assert total.item() == x.sum().item()
 
 
-pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = """
 #include <curand_kernel.h>
 extern "C" __global__ void draw(unsigned* bits, float* uniform, float* normal, unsigned long long seed) {

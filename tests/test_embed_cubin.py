@@ -16,8 +16,6 @@ from support.wrappers import find_cuda_headers, include_flags, load, run_compile
 from jitload.errors import JitLoadError, LoadError
 from jitload.utils.embed_cubin import embed_cubin, main
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 IMAGE = CUBIN.read_bytes()
 READER = """\
 extern const char __tvm_ffi__cubin_{name}[], __tvm_ffi__cubin_{name}_end[];

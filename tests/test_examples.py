@@ -4,8 +4,6 @@ import pytest
 import torch
 from builds import ROOT
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = {
     "cuda_graph": "graph of 8 launches, replayed 3 times: cos(x) = x at 0.739085",

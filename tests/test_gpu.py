@@ -11,7 +11,6 @@ import jitload
 from jitload.elf.cubin import read_image
 from jitload.nvrtc import nvrtc_compile
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 

@@ -10,7 +10,6 @@ from support.kernels import load
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 

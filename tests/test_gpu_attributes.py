@@ -7,7 +7,6 @@ import pytest
 import torch
 from support.hopper import ints, load_functions, node_attribute
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 
 

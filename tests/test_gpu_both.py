@@ -6,7 +6,6 @@ import torch
 import jitload
 from jitload import Launch
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 SOURCE = r"""

@@ -20,7 +20,6 @@ from support.hopper import (
 import jitload
 from jitload.cuda.fatbin import make_fatbin
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 
 

@@ -7,7 +7,6 @@ import torch
 from support.gpu import run_program, values
 from support.hopper import How, compile_kernels, launch, load_wrapper
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 
 

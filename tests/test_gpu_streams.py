@@ -11,7 +11,6 @@ from support.kernels import build, load
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 

@@ -8,7 +8,6 @@ from torch_op_kernels import CASES
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 _names = ("add_one", "scale_", "moments", "iota", "square", "axpy")
 

@@ -16,7 +16,6 @@ from triton_tuned import tuned, tuned_add
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 

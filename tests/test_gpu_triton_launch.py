@@ -28,7 +28,6 @@ import jitload
 from jitload.model import Descriptor, Scratch
 from jitload.triton.wrapper import TritonFunction
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 THREADS = 128

@@ -14,7 +14,6 @@ from support.kernels import BLOCK_SIZES, ELEMENTS, load
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 

@@ -7,8 +7,6 @@ import pytest
 from guides.affine import SPELLINGS, load_affine
 from support.arrays import CudaArray, tensor_of
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_the_guides_nvrtc_example_launches_its_kernel(spelling, stub_driver):

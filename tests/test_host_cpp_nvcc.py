@@ -22,8 +22,6 @@ from jitload.request.request import make_request
 from jitload.request.sources import Sources
 from jitload.toolchain.cuda import Nvcc
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
 

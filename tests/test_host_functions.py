@@ -13,8 +13,6 @@ import jitload
 from jitload import Launch
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 PLAIN = r"""
 #include <complex>
 #include <cstddef>

@@ -18,8 +18,6 @@ from jitload.model import ImageKernel
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 __constant__ float coeffs[4];
 __device__ int table[2] = {1, 2};

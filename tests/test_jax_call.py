@@ -6,7 +6,6 @@ from support.gpu import run_program
 
 import jitload
 
-pytest_plugins = ["support.gpu_fixtures"]
 jax = pytest.importorskip("jax")
 pytest.importorskip("jax_tvm_ffi")
 # On a GPU, JAX's threads would invalidate CUDA graphs that other tests capture in this process.

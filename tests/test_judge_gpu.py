@@ -10,7 +10,6 @@ from test_judge import ADD, LAUNCH
 import jitload
 from jitload.judging.judge import Judge
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 SIZE = 1 << 20
 TOP = f"""

@@ -22,7 +22,6 @@ from jitload.cache import store
 from jitload.errors import ToolchainError
 from jitload.inspection.code import kept_texts
 
-pytest_plugins = ["support.gpu_fixtures"]
 FUNCTIONS = {"k": Launch(grid=1, block=1)}
 LOAD = """
 import sys, time

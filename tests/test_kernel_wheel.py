@@ -17,7 +17,6 @@ import jitload
 from jitload.building.native import NAMES, NATIVE_DIR, find_native
 
 pytest.importorskip("hatchling", reason="it builds the wheels")
-pytest_plugins = ["support.gpu_fixtures"]
 
 EXAMPLE = ROOT / "examples/kernel_wheel"
 PROGRAM = """

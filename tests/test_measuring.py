@@ -15,8 +15,6 @@ from jitload.measuring.difference import find_differences
 from jitload.measuring.memory import Extent, extent_of
 from jitload.measuring.poison import POISONS, is_floating, poison
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 #define I int i = blockIdx.x * blockDim.x + threadIdx.x
 extern "C" __global__ void add(const float* x, float* y, int n) { I; if (i < n) y[i] = x[i] + 1; }

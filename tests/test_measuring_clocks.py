@@ -15,8 +15,6 @@ from jitload.measuring import clocks
 from jitload.measuring.clocks import CudaClock, Sample
 from jitload.measuring.memory import Extent, merge_extents
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 FAST = {"seconds": 0.01}
 
 

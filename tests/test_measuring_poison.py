@@ -8,8 +8,6 @@ from jitload.cpptext.lexer import tokenize
 from jitload.errors import MismatchError
 from jitload.measuring.loads import has_only_stores, only_stores
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 extern "C" __global__ void positive(const float* x, float* y, int n) {
     for (int i = 0; i < n; ++i) if (x[i] > 0) y[i] = x[i];

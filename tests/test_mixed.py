@@ -14,7 +14,6 @@ import jitload
 from jitload.elf.file import ElfFile
 from jitload.errors import CompileError
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = needs_nvcc
 
 TEXTS = Path(__file__).parent / "data" / "mixed"

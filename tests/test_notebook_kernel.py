@@ -16,7 +16,6 @@ from test_notebook import CELL as ONE_CELL
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
-pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client's event loops
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))

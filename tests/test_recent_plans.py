@@ -14,8 +14,6 @@ from support.arrays import CudaArray
 import jitload
 from jitload import Launch
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 extern "C" __global__ void f(const void* x, float* y, const float* z, float* w, int n, int k, int m) {
   if ((int)threadIdx.x < m) w[threadIdx.x] = y[threadIdx.x] = ((const float*)x)[threadIdx.x];

@@ -19,7 +19,6 @@ from jitload import Launch, Tma, Tune
 from jitload.errors import LaunchSpecError
 from jitload.request.recording import _decode, _encode
 
-pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = """
 #include <cuda.h>
 #include <cuda_bf16.h>

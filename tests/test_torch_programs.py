@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 from jitload import cpp_extension
 from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
-pytest_plugins = ["support.gpu_fixtures"]
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
 EACH = [pytest.param(program, id=program.name, marks=[needs_nvcc] if program.cuda else []) for program in PROGRAMS]

@@ -19,7 +19,6 @@ from jitload.errors import CompileError
 import shutil
 from jitload.errors import ToolchainError
 
-pytest_plugins = ["support.gpu_fixtures"]
 CHECKS = r"""
 torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std::optional<torch::Tensor> o, std::vector<int64_t> v) {
   if (a == 1) throw std::invalid_argument("invalid");

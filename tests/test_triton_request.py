@@ -26,7 +26,6 @@ import jitload
 from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
 from jitload.request.variants import source_digest
 
-pytest_plugins = ["support.gpu_fixtures"]
 GRID = "ceil_div(n, BLOCK)"
 LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
 

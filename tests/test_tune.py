@@ -21,8 +21,6 @@ from jitload.errors import JitLoadError, LaunchSpecError, warn_once
 from jitload.request.rows import Row, choose, merge, read_rows
 from jitload.request.tune import Tuned
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
     int i = (blockIdx.x * blockDim.x + threadIdx.x) * V;

@@ -23,8 +23,6 @@ from jitload.request.rows import Row
 from jitload.tuning.jobs import gpu_executor, tune_requests
 from jitload.tuning.tuner import tune as real_tune
 
-pytest_plugins = ["support.gpu_fixtures"]
-
 SOURCE = r"""
 template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
     static_assert(V < 8, "too many elements");

@@ -1,11 +1,10 @@
-"""When GPU tests are skipped, as pytest fixtures; a test module names this one in `pytest_plugins`."""
+"""When GPU tests are skipped, as pytest fixtures; a conftest imports them. torch is imported where a test needs it."""
 
 import ctypes
 import os
 from pathlib import Path
 
 import pytest
-import torch
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +21,8 @@ def gpu() -> None:
         pytest.skip("needs an NVIDIA GPU")
     if hasattr(loaded, "stub_reset"):
         pytest.skip("the stub driver has the place of the CUDA driver in this process; run pytest -m gpu by itself")
+    import torch
+
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
 
@@ -37,6 +38,8 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def two_gpus(gpu: None) -> None:
     """Skip a test that needs two devices where there is one."""
+    import torch
+
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two NVIDIA GPUs, and there is one")
 
@@ -44,6 +47,8 @@ def two_gpus(gpu: None) -> None:
 @pytest.fixture(scope="session")
 def hopper(gpu: None) -> None:
     """Skip a test of what only Hopper has on other GPUs."""
+    import torch
+
     capability = torch.cuda.get_device_capability()
     if capability != (9, 0):
         pytest.skip(f"needs a Hopper GPU (compute capability 9.0), and this is {capability[0]}.{capability[1]}")
