@@ -78,7 +78,7 @@ def direct_type() -> type[TypedFunction] | None:
     """
     exchange = torch_exchange()
     has_gil = "t" not in getattr(sys, "abiflags", "")  # importing sysconfig would take a millisecond
-    if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange.view:
+    if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange[0]:
         return None
     offset = _Bindable.__basicsize__
     names = [ctypes.create_string_buffer(name) for name in (b"__vectorcalloffset__", b"jitload.TypedFunction")]
@@ -101,15 +101,10 @@ def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 
 def direct_arguments() -> tuple[Any, ...]:
     """Return the arguments of `_jitload_use_python`: a size in bytes, and addresses of functions and types."""
-    exchange = torch_exchange()
+    torch, exchange = sys.modules["torch"], torch_exchange()
     assert exchange is not None
-    addresses = (
-        *map(id, exchange.tensor_types),
-        exchange.view,
-        exchange.current_stream,
-        id(slow_call),
-        id(find_dispatch_keys),
-    )
+    types, functions = (torch.Tensor, torch.nn.Parameter), (slow_call, find_dispatch_keys)
+    addresses = (*map(id, types), *exchange[:2], *map(id, functions))
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
 
 
@@ -290,24 +285,9 @@ def _readable(facts: dict[str, Any], number: int, arg: Any) -> Any:
 # ---- torch's side of a call -------------------------------------------------------------------------------------
 
 
-class Exchange:  # not a named tuple: creating one takes a thirtieth of a first cache hit
-    """Addresses of functions in torch's DLPack exchange table. An address is 0 if torch lacks the function.
-
-    `tensor_types` are the types of tensors that the function `view` can read.
-    """
-
-    __slots__ = ("allocator", "current_stream", "tensor_types", "view")
-
-    def __init__(self, *, view: int, current_stream: int, allocator: int, tensor_types: tuple[type, ...]) -> None:
-        self.view = view
-        self.current_stream = current_stream
-        self.allocator = allocator
-        self.tensor_types = tensor_types
-
-
 @functools.lru_cache(maxsize=1)
-def torch_exchange() -> Exchange | None:
-    """Return addresses from torch's DLPack exchange table.
+def torch_exchange() -> tuple[int, int, int] | None:
+    """Return torch's addresses of view, current stream and allocator in DLPack's exchange table. A missing one is 0.
 
     Return None if torch is not imported, has no table (before torch 2.10), or has a table of another major version.
 
@@ -324,5 +304,4 @@ def torch_exchange() -> Exchange | None:
     if ctypes.c_uint32.from_address(table).value != _DLPACK_MAJOR:
         return None
     words = (ctypes.c_size_t * 7).from_address(table)
-    tensor_types = (torch.Tensor, torch.nn.Parameter)
-    return Exchange(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)
+    return words[5], words[6], words[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import operator
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
 _VECTOR = r"=([friu])\d+\*(\d+)"  # the layout of a CUDA vector in the description of a function
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
+_CHECKER, _TUNER = (
+    "jitload.checking.checker",
+    "jitload.tuning.tuner",
+)  # they build kernels, so they are above the loader
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
 
@@ -99,10 +104,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         The kernel is compiled again, to PTX that shows its loops and the lines of its source.
         """
         if "extents" not in self._jitload_facts:
-            import importlib
-
-            # It compiles the kernel, so it is above the loader.
-            checker = importlib.import_module("jitload.checking.checker")
+            checker = importlib.import_module(_CHECKER)
             self._jitload_facts["extents"] = ends_at_caller(checker.extents_of)(self)
         result: Extents = self._jitload_facts["extents"]
         return result
@@ -279,11 +281,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         With `on="gpu"`, run it under compute-sanitizer. This is `jitload.check`, which describes what it raises.
         """
-        import importlib
-
-        # It builds the kernel for the CPU, so it is above the loader.
-        checker = importlib.import_module("jitload.checking.checker")
-        ends_at_caller(checker.check)(self, *args, on=on)
+        ends_at_caller(importlib.import_module(_CHECKER).check)(self, *args, on=on)
 
     def tune(self, *args: Any, **options: Any) -> Tuning:
         """Measure the variants of the function for the key of these arguments, and return a `Tuning`.
@@ -293,11 +291,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         Example:
             `print(mod.softmax.tune(x, y, seconds=5, reference=torch.softmax))`
         """
-        import importlib
-
-        # The tuner builds variants, so it is above the loader.
-        tuner = importlib.import_module("jitload.tuning.tuner")
-        tuning: Tuning = ends_at_caller(tuner.tune)(self, *args, **options)
+        tuning: Tuning = ends_at_caller(importlib.import_module(_TUNER).tune)(self, *args, **options)
         return tuning
 
     def _jitload_kernel(self) -> LoadedKernel:

@@ -237,7 +237,7 @@ def _preload(module: Module) -> None:
     functions = module._jitload_facts()["functions"]
     if functions or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
-        addresses: list[int | None] = [exchange.current_stream, exchange.allocator] if exchange else [0, 0]
+        addresses: list[int | None] = [*exchange[1:]] if exchange else [0, 0]
         if any("tune" in function for function in functions.values()):
             from jitload.loader.variants import untuned_reporter
 
