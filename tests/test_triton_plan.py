@@ -35,29 +35,22 @@ def test_a_run_time_parameter_may_be_compiled_in():
     assert [a.name for a in facts.arguments] == ["x_ptr", "y_ptr", "out_ptr"]
 
 
-@pytest.mark.parametrize(
-    ("element", "dtype"),
-    [
-        ("i1", "bool"), ("i8", "int8"), ("i64", "int64"), ("u16", "uint16"), ("bf16", "bfloat16"), ("fp64", "float64"),
-        ("fp8e4nv", "float8_e4m3fn"), ("fp8e5", "float8_e5m2"),
-        ("float32", "float32"), ("float8_e4m3fn", "float8_e4m3fn"), ("fp8e4b15", None),
-    ],
-)  # fmt: skip
-def test_pointers_of_every_type(element, dtype):
-    facts = extract(kernels.copy, signature={"x_ptr": f"*{element}", "out_ptr": f"*{element}"}, BLOCK=64)
+# For each type, the dtype of a pointer to it, and the kind and the size of a scalar.
+TYPES = [
+    ("i1", "bool", ("bool", 1)), ("i8", "int8", ("int", 1)), ("i64", "int64", ("int", 8)),
+    ("u16", "uint16", ("uint", 2)), ("bf16", "bfloat16", ("float", 2)), ("fp64", "float64", ("float", 8)),
+    ("float64", "float64", ("float", 8)), ("bool", "bool", ("bool", 1)), ("fp8e4nv", "float8_e4m3fn", None), ("fp8e5", "float8_e5m2", None),
+    ("float8_e4m3fn", "float8_e4m3fn", None), ("fp8e4b15", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "dtype", "scalar"), TYPES)
+def test_pointers_have_dtypes_and_scalars_the_width_that_the_cubin_has(type_, dtype, scalar):
+    facts = extract(kernels.copy, signature={"x_ptr": f"*{type_}", "out_ptr": f"*{type_}"}, BLOCK=64)
     assert [a.dtype for a in facts.arguments] == [dtype, dtype]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "size"),
-    [
-        ("i1", "bool", 1), ("i8", "int", 1), ("i64", "int", 8), ("u16", "uint", 2), ("bf16", "float", 2),
-        ("fp64", "float", 8), ("bool", "bool", 1), ("float64", "float", 8),
-    ],
-)  # fmt: skip
-def test_scalars_have_the_width_that_the_cubin_has(text, kind, size):
-    facts = extract(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": text})
-    assert [(p.kind, p.size) for p in facts.kernel.parameters] == [("pointer", 8), (kind, size)]
+    if scalar:
+        facts = extract(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": type_})
+        assert [(p.kind, p.size) for p in facts.kernel.parameters] == [("pointer", 8), scalar]
 
 
 @pytest.mark.parametrize("keywords", [{"num_stages": 2}, {"constexprs": {"num_stages": 2}}])

@@ -76,9 +76,6 @@ torch::Tensor tanh_backward(torch::Tensor grad, torch::Tensor y) {
 /// call: bad_launch(2) !gpu
 /// call: bad_launch(3) !gpu
 /// call: bad_launch(4) !gpu AcceleratorError: CUDA error: invalid device ordinal
-/// call: bad_launch(5) !! RuntimeError: std::runtime_error from the host
-/// call: bad_launch(6) !! RuntimeError: an index is out of range
-/// call: bad_launch(7) !! IndexError: position 7
 /// call: bad_launch(-1) -> None
 #include <torch/extension.h>
 #include <c10/cuda/CUDAException.h>
@@ -93,9 +90,6 @@ void bad_launch(int how) {
   if (how == 2) { bad_launch_kernel<<<0, 1>>>(); C10_CUDA_KERNEL_LAUNCH_CHECK(); }
   if (how == 3) { bad_launch_kernel<<<1, 1, 1 << 20>>>(); AT_CUDA_CHECK(cudaGetLastError()); }
   if (how == 4) C10_CUDA_CHECK(cudaSetDevice(1000));
-  if (how == 5) throw std::runtime_error("std::runtime_error from the host");
-  if (how == 6) throw std::out_of_range("an index is out of range");
-  if (how == 7) TORCH_CHECK_INDEX(how < 7, "position ", how);
 }
 //// stream_and_device_queries
 /// functions: queries
@@ -132,36 +126,6 @@ at::Tensor legacy(at::Tensor x) {
   auto y = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.type(), "legacy", ([&] { legacy_kernel<scalar_t><<<1, 32>>>(x.data<scalar_t>(), y.data<scalar_t>(), x.numel()); }));
   return y;
-}
-//// assert_macros
-/// functions: assertions
-/// cpp: torch::Tensor assertions(torch::Tensor x, int which);
-/// call: assertions(rand(3, 4), 0) -> rand(3, 4)
-/// call: assertions(rand(3, 4), 1) !! RuntimeError:
-/// call: assertions(rand(3, 4), 2) !! RuntimeError:
-/// call: assertions(rand(3, 4), 3) !! RuntimeError:
-/// call: assertions(rand(3, 4), 4) !! ValueError: values: 1 2.5 x true [3, 4] 1
-/// call: assertions(rand(3, 4), 5) !! TypeError: type
-/// call: assertions(rand(3, 4), 6) !! NotImplementedError: Strided
-/// call: assertions(rand(3, 4), 7) !! RuntimeError: float Float
-/// call: assertions(rand(3, 4), 8) !! RuntimeError: error 8
-/// call: assertions(rand(3, 4), 11) !! RuntimeError:
-/// call: assertions(rand(3, 4), 12) !! IndexError: index 12
-#include <torch/extension.h>
-#define CHECK_FLOAT(t) TORCH_CHECK((t).scalar_type() == at::ScalarType::Double, (t).dtype(), " ", (t).scalar_type())
-__global__ void nothing_kernel() {}
-torch::Tensor assertions(torch::Tensor x, int which) {
-  AT_ASSERTM(which != 1, "which must not be ", 1);
-  AT_ASSERT(which != 2);
-  TORCH_INTERNAL_ASSERT(which != 3, "internal ", x.sizes());
-  if (which == 4) TORCH_CHECK_VALUE(false, "values: ", 1, " ", 2.5, " ", 'x', " ", "true ", x.sizes(), " ", true);
-  if (which == 5) TORCH_CHECK_TYPE(false, "type");
-  if (which == 6) TORCH_CHECK_NOT_IMPLEMENTED(false, x.layout());
-  if (which == 7) CHECK_FLOAT(x);
-  if (which == 8) AT_ERROR("error ", which);
-  if (which == 11) C10_THROW_ERROR(Error, "thrown");
-  if (which == 12) TORCH_CHECK_INDEX(which != 12, "index ", which);
-  return x;
 }
 //// two_texts_one_header
 /// functions: add_one, times_two
