@@ -233,10 +233,8 @@ CASES: dict[str, Case] = {
         expected=groups.partitions),
     "group_sums": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(39 * 128, dtype=I32)),
         expected=groups.sums),
-    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(5 * 128, dtype=I32)),
+    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(3 * 128, dtype=I32)),
         expected=groups.copies),
-    "group_updates": Case(file="group_atomics", launch=(1, 64), arguments=(ints(64), zeros(6 * 64, dtype=I32)),
-        expected=groups.updates),
     "integer_atomics": Case(file="atomics", launch=(4, 64), expected=_integer_atomics, arguments=(
         ints(256, low=1), torch.tensor([5, 6, 50, 50, 0xFFFF, 0, 3, 0, 0], dtype=I32),
         torch.tensor([0, 4, 4, 50, 50], dtype=U32), torch.tensor([0, 0, 0, 0, 2**62], dtype=torch.uint64), 250)),

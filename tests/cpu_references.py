@@ -93,29 +93,8 @@ def words_row(x: Any, y: Any) -> list[int]:
     row += [
         _lanes(8, True, lambda p, _: abs(p))(a, 0), _lanes(16, True, lambda p, _: min(abs(p), 32767))(a, 0),
         _lanes(8, True, lambda p, _: -p)(a, 0), _lanes(16, True, lambda p, _: min(-p, 32767))(a, 0),
-        max(signed(a), signed(b), 5), max((a + b) & M32, 5), max(min(signed(a), signed(b), 5), 0),
-        *_halves_row(a, b), min(a, b) ^ max(signed(a), signed(b)), (a <= b) * 2 + (signed(a) >= signed(b)),
     ]  # fmt: skip
     return [value & M32 for value in row]
-
-
-def _halves_row(a: int, b: int) -> list[int]:
-    """Return what functions of three numbers, and those with flags, make of the halves of words."""
-    largest, smallest = _lanes(16, True, max)(a, b), _lanes(16, False, min)(a, b)
-    total = _lanes(16, False, lambda p, q: p + q)(a, b)
-
-    def flags(result: int) -> int:
-        return (result >> 16 == a >> 16) * 2 + (result & 0xFFFF == a & 0xFFFF)
-
-    def not_negative(word: int) -> int:
-        return _lanes(16, True, lambda p, _: max(p, 0))(word, 0)
-
-    return [
-        _lanes(16, True, max)(largest, 5), _lanes(16, False, min)(smallest, ~5 & M32),
-        _lanes(16, False, max)(total, 5), not_negative(_lanes(16, True, min)(total, 0x70007000)),
-        not_negative(_lanes(16, True, min)(a, b)), not_negative(largest),
-        largest, flags(largest), smallest, flags(smallest),
-    ]  # fmt: skip
 
 
 def bfloats_of_integers(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
@@ -198,7 +177,7 @@ def rounding_row(x: Any, y: Any) -> list[int]:
     product = np.float32(x) * np.float32(y)
     row += [*root, *integers, product + x, product - x, _round_to(a * b + a, 0)]
     row += [np.float32(min(max(float(x), 0.0), 1.0))]
-    row += [_round_to(value, mode) for value, mode in ((a + b, 2), (a * b, 3), (a * b + a, 1), (a * b + a, 0))]
+    row += [_round_to(a * b + a, 0)]
     return [int(np.float32(value).view(np.int32)) for value in row]
 
 

@@ -154,6 +154,12 @@ GPU_ONLY = {
         GROUPS + K + " cg::tiled_partition<64>(cg::this_thread_block()).sync();\n}",
         "m.cu:4: GPU only: tiles of more than 32 threads",
     ),
+    "DPX": (K + " x[0] = __vimax3_s32(1, 2, 3);\n}", r"m.cu:2: GPU only: instructions for dynamic programming \(DPX\)"),
+    "pairs of floats": (K + " x[0] = __fadd2_rn({}, {}).x;\n}", "m.cu:2: GPU only: pairs of floats"),
+    "one thread of a group": (
+        GROUPS + K + " cg::invoke_one(cg::this_thread_block(), [] {});\n}",
+        "m.cu:4: GPU only: rare functions of cooperative groups",
+    ),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
     "textures": (
         "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",

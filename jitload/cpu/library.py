@@ -6,6 +6,7 @@ While g++ compiles the kernels, NVRTC checks that they would compile for a GPU, 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_in
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
 _RACE = Instrumentation(("race",))
+_OLDEST_COMPILER = 11
 # These functions access memory on behalf of instrumented kernels, so calls of them are checked.
 _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
 
@@ -85,11 +87,13 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise ToolchainError if the compiler is not g++. Only with g++ can jitload detect and instrument kernels."""
-    if "gcc version" not in compiler_identity(compiler, cache_dir):
+    """Raise ToolchainError if the compiler is not a recent g++, with which jitload detects and instruments kernels."""
+    version = re.search(r"gcc version (\d+)", compiler_identity(compiler, cache_dir))
+    if version is None or int(version[1]) < _OLDEST_COMPILER:
         raise ToolchainError(
-            f"kernels on the CPU are compiled by g++, but the C++ compiler is {' '.join(compiler.command)!r}: install "
-            "g++ (apt install g++, or dnf install gcc-c++), and set JITLOAD_CXX=g++ if it is not found first."
+            f"kernels on the CPU are compiled by g++ {_OLDEST_COMPILER} or newer, and the C++ compiler is "
+            f"{' '.join(compiler.command)!r}: install g++ (apt install g++, or dnf install gcc-c++), and set "
+            "JITLOAD_CXX=g++ if it is not found first."
         )
 
 

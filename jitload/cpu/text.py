@@ -205,6 +205,9 @@ _GPU_NAMES = {
         "instructions of the device"
     ),
     r"this_multi_grid|multi_grid_group": "several GPUs",
+    r"__vib?(?:max|min|addmax|addmin)\w+": "instructions for dynamic programming (DPX)",
+    r"__f(?:add|mul|fma)2_\w+": "pairs of floats in one register",
+    r"\w+_scan_update|reduce_\w+_async|invoke_one\w*|block_tile_memory": "rare functions of cooperative groups",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
 _ASM = ("asm", "__asm__", "__asm")
@@ -329,8 +332,6 @@ def explain(error: CompileError) -> CompileError:
 
 
 def _hint(log: str) -> str:
-    if "tsan-distinguish-volatile" in log:
-        return "Kernels with volatile variables need g++ 11 or newer."
     if missing := re.search(r"fatal error: (\S+): No such file or directory", log):
         return missing_header_hint(missing[1], "g++")
     if re.search(

@@ -142,8 +142,7 @@ __device__ void sums(Rows& rows, const Group& group, int v) {
 
 extern "C" __global__ void group_sums(const int* x, int* out) {
   Rows rows(out);
-  __shared__ cg::block_tile_memory<128> memory;
-  cg::thread_block block = cg::this_thread_block(memory);
+  cg::thread_block block = cg::this_thread_block();
   const int v = x[block.thread_rank()];
   cg::thread_block_tile<8> eight = cg::tiled_partition<8>(block);
   sums(rows, eight, v);
@@ -163,13 +162,6 @@ extern "C" __global__ void group_copies(const int* x, int* out) {
   rows.put(first[127 - t]);
   cg::wait(eight);
   rows.put(second[start + 7 - t % 8]);
-  block.sync();
-  cg::invoke_one(eight, [&](int by) { atomicAdd(&first[start], by); }, 1000);
-  cg::invoke_one(block, [&] { first[1] = -1; });
-  cg::thread_block::arrival_token token = block.barrier_arrive();
-  block.barrier_wait(static_cast<cg::thread_block::arrival_token&&>(token));
-  rows.put(first[start] + first[1]);
-  rows.put(cg::invoke_one_broadcast(eight, [&] { return atomicAdd(&second[start], 1); }));
   __shared__ __align__(16) int third[512];
   __pipeline_memcpy_async(&third[4 * t], x + t / 4 * 4, 16, 4);
   __pipeline_commit();

@@ -30,13 +30,6 @@ extern "C" __global__ void words(const unsigned* x, const unsigned* y, unsigned*
   BOTH(__vhaddu), BOTH(__vmaxs), BOTH(__vmaxu), BOTH(__vmins), BOTH(__vminu), BOTH(__vabsdiffs), BOTH(__vabsdiffu);
   BOTH(__vcmpeq), BOTH(__vcmpgts), BOTH(__vcmpltu), BOTH(__vsetges), BOTH(__vsetne), BOTH(__vsads), BOTH(__vsadu);
   row[at++] = __vabs4(a), row[at++] = __vabsss2(a), row[at++] = __vneg4(a), row[at++] = __vnegss2(a);
-  row[at++] = __vimax3_s32(a, b, 5), row[at++] = __viaddmax_u32(a, b, 5), row[at++] = __vimin3_s32_relu(a, b, 5);
-  bool high, low;
-  row[at++] = __vimax3_s16x2(a, b, 5), row[at++] = __vimin3_u16x2(a, b, ~5u), row[at++] = __viaddmax_u16x2(a, b, 5);
-  row[at++] = __viaddmin_s16x2_relu(a, b, 0x70007000), row[at++] = __vimin_s16x2_relu(a, b), row[at++] = __vimax3_s16x2_relu(a, b, a);
-  row[at++] = __vibmax_s16x2(a, b, &high, &low), row[at++] = high * 2 + low;
-  row[at++] = __vibmin_u16x2(a, b, &high, &low), row[at++] = high * 2 + low;
-  row[at++] = __vibmin_u32(a, b, &high) ^ __vibmax_s32(a, b, &low), row[at++] = high * 2 + low;
 }
 
 extern "C" __global__ void conversions(const float* x, const double* y, long long* out, int n) {
@@ -71,14 +64,7 @@ extern "C" __global__ void rounding(const float* x, const float* y, int* out, in
   row[at++] = __float_as_int(__fadd_rn(__fmul_rn(a, b), -a));
   row[at++] = __float_as_int(fmaf(a, b, a));
   row[at++] = __float_as_int(__saturatef(a));
-#if defined(JITLOAD_CPU) || __CUDA_ARCH__ >= 1000
-  float2 p = {a, b}, q = {b, a};
-  row[at++] = __float_as_int(__fadd2_ru(p, q).y), row[at++] = __float_as_int(__fmul2_rd(p, q).x);
-  row[at++] = __float_as_int(__ffma2_rz(p, q, p).x), row[at++] = __float_as_int(__fmaf_ieee_rn(a, b, a));
-#else
-  row[at++] = __float_as_int(__fadd_ru(b, a)), row[at++] = __float_as_int(__fmul_rd(a, b));
-  row[at++] = __float_as_int(__fmaf_rz(a, b, a)), row[at++] = __float_as_int(__fmaf_ieee_rn(a, b, a));
-#endif
+  row[at++] = __float_as_int(__fmaf_ieee_rn(a, b, a));
 }
 
 extern "C" __global__ void functions(const float* x, float* out, int n) {

@@ -95,13 +95,13 @@ struct tile : lanes<tile<Size>> {
   static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
 };
 
-enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
+enum group_type { coalesced_type = 1, block_type = 4 };
 
 }  // namespace __jitload_groups
 
 /* ---- the groups ------------------------------------------------------------------------------------------------- */
 
-/* Any group. A group within a warp has a mask of its lanes; a block and a grid have no mask. */
+/* Any group. A group within a warp has a mask of its lanes; a block has no mask. */
 class thread_group {
  public:
   __JITLOAD_MEMBER thread_group(__jitload_groups::group_type type, unsigned mask) : type_(type), mask_(mask) {}
@@ -117,17 +117,9 @@ class thread_group {
   unsigned mask_;
 };
 
-template <unsigned int MaxBlockSize = 1024>
-struct __attribute__((aligned(8))) block_tile_memory {};
-
 class thread_block : public thread_group {
  public:
-  struct arrival_token {};
   using thread_group::thread_group;
-  __JITLOAD_MEMBER arrival_token barrier_arrive() const { return arrival_token(); }
-  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, __jitload_site site = __JITLOAD_SITE) const {
-    __syncthreads(site);
-  }
   static __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) { __syncthreads(site); }
   static __JITLOAD_MEMBER unsigned int size() { return blockDim.x * blockDim.y * blockDim.z; }
   static __JITLOAD_MEMBER unsigned int num_threads() { return size(); }
@@ -138,19 +130,11 @@ class thread_block : public thread_group {
   static __JITLOAD_MEMBER dim3 dim_threads() { return dim3(blockDim); }
 };
 __JITLOAD_INLINE thread_block this_thread_block() { return thread_block(__jitload_groups::block_type, 0); }
-template <unsigned int MaxBlockSize>
-__JITLOAD_INLINE thread_block this_thread_block(block_tile_memory<MaxBlockSize>&) {
-  return this_thread_block();
-}
 
-class grid_group : public thread_group {
+class grid_group {
  public:
-  typedef unsigned int arrival_token;
-  using thread_group::thread_group;
   static __JITLOAD_MEMBER bool is_valid() { return false; } /* false, as in a launch that is not cooperative */
   void sync() const = delete;
-  arrival_token barrier_arrive() const = delete;
-  void barrier_wait(arrival_token&&) const = delete;
   static __JITLOAD_MEMBER unsigned long long size() { return num_blocks() * thread_block::size(); }
   static __JITLOAD_MEMBER unsigned long long num_threads() { return size(); }
   static __JITLOAD_MEMBER unsigned long long num_blocks() {
@@ -173,7 +157,7 @@ class grid_group : public thread_group {
                 blockIdx.z * blockDim.z + threadIdx.z);
   }
 };
-__JITLOAD_INLINE grid_group this_grid() { return grid_group(__jitload_groups::grid_type, 0); }
+__JITLOAD_INLINE grid_group this_grid() { return grid_group(); }
 
 class coalesced_group : public thread_group, public __jitload_groups::lanes<coalesced_group> {
  public:
@@ -295,8 +279,6 @@ __JITLOAD_INLINE thread_group tiled_partition(const thread_group& parent, unsign
   if (parent.get_type() == __jitload_groups::block_type) { /* the last warp of a block may have fewer lanes */
     const unsigned rest = thread_block::size() - (__jitload_rank() & ~31u);
     mask = rest >= 32 ? ~0u : (1u << rest) - 1;
-  } else if (parent.get_type() == __jitload_groups::grid_type) {
-    __jitload_stop("tiled_partition() of a grid");
   }
   return thread_group(__jitload_groups::coalesced_type, __jitload_groups::part_of(mask, size));
 }
@@ -333,15 +315,12 @@ __JITLOAD_INLINE coalesced_group labeled_partition(const Group& parent, Label la
 /* ---- any group -------------------------------------------------------------------------------------------------- */
 
 __JITLOAD_MEMBER unsigned long long thread_group::size() const {
-  if (type_ == __jitload_groups::grid_type) return grid_group::size();
   return type_ == __jitload_groups::block_type ? thread_block::size() : (unsigned)__popc(mask_);
 }
 __JITLOAD_MEMBER unsigned long long thread_group::thread_rank() const {
-  if (type_ == __jitload_groups::grid_type) return grid_group::thread_rank();
   return type_ == __jitload_groups::block_type ? __jitload_rank() : __jitload_groups::rank_in(mask_);
 }
 __JITLOAD_MEMBER void thread_group::sync(__jitload_site site) const {
-  if (type_ == __jitload_groups::grid_type) __jitload_stop("a barrier of the whole grid, which is GPU only,");
   type_ == __jitload_groups::block_type ? __syncthreads(site) : __syncwarp(mask_);
 }
 
@@ -351,17 +330,6 @@ template <class Group>
 __JITLOAD_INLINE auto thread_rank(const Group& group) -> decltype(group.thread_rank()) { return group.thread_rank(); }
 template <class Group>
 __JITLOAD_INLINE auto group_size(const Group& group) -> decltype(group.size()) { return group.size(); }
-
-template <class Group, class Function, class... Arguments>
-__JITLOAD_INLINE void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
-  if (group.thread_rank() == 0) static_cast<Function&&>(function)(static_cast<Arguments&&>(arguments)...);
-}
-template <class Group, class Function, class... Arguments>
-__JITLOAD_INLINE auto invoke_one_broadcast(const Group& group, Function&& function, Arguments&&... arguments) {
-  decltype(function(static_cast<Arguments&&>(arguments)...)) result{};
-  if (group.thread_rank() == 0) result = static_cast<Function&&>(function)(static_cast<Arguments&&>(arguments)...);
-  return group.shfl(result, 0);
-}
 
 }  // namespace cooperative_groups
 

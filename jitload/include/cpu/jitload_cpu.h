@@ -127,7 +127,6 @@ __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
 
 __JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
 __JITLOAD_INLINE void __brkpt() {}
-__JITLOAD_INLINE void __prof_trigger(int) {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
@@ -151,11 +150,7 @@ __JITLOAD_INLINE void __jitload_yield() {
 
 /* Where a function is called: the line, and in the upper half the column, which tells two calls on one line apart. */
 typedef uint64_t __jitload_site;
-#if !defined(__has_builtin)
-#define __JITLOAD_SITE ((__jitload_site)__builtin_LINE())
-#elif !__has_builtin(__builtin_source_location)
-#define __JITLOAD_SITE ((__jitload_site)__builtin_LINE())
-#elif __cplusplus > 201703L
+#if __cplusplus > 201703L
 #define __JITLOAD_SITE __jitload_site_of(std::source_location::current())
 constexpr __jitload_site __jitload_site_of(std::source_location location) {
   return location.line() | (__jitload_site)location.column() << 32;
@@ -253,11 +248,6 @@ __JITLOAD_INLINE void __nanosleep(unsigned) { __jitload_yield(); }
 extern "C" __attribute__((noreturn)) inline void __assert_fail(const char* assertion, const char* file, unsigned line,
                                                                const char*) noexcept {
   __jitload_stop("%s:%u: assertion `%s` failed", file, line, assertion);
-}
-
-extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept;
-__JITLOAD_INLINE void* __nv_aligned_device_malloc(size_t size, size_t alignment) {
-  return aligned_alloc(alignment, size);
 }
 
 /* ---- how kernels are run --------------------------------------------------------------------------------------- */

@@ -7,23 +7,9 @@
 #ifndef JITLOAD_CPU_FLOAT_MATH_H_
 #define JITLOAD_CPU_FLOAT_MATH_H_
 
-#if __GNUC__ >= 11
 #define __JITLOAD_CONSTEXPR static inline __attribute__((always_inline, unused)) constexpr
 __JITLOAD_CONSTEXPR uint32_t __jitload_bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 __JITLOAD_CONSTEXPR float __jitload_float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-#else
-#define __JITLOAD_CONSTEXPR static inline __attribute__((always_inline, unused))
-__JITLOAD_CONSTEXPR uint32_t __jitload_bits_of(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-__JITLOAD_CONSTEXPR float __jitload_float_of(uint32_t bits) {
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
-}
-#endif
 /* Adding this to a small number leaves the nearest integer in the last bits. */
 #define __JITLOAD_ROUND 0x1.8p23f
 __JITLOAD_CONSTEXPR float __jitload_power_of_two(int n) { return __jitload_float_of((uint32_t)(n + 127) << 23); }

@@ -4,14 +4,13 @@
 
 #include "jitload_cpu_float_math.h"
 
-#if __GNUC__ >= 11 /* <math.h> defines exp(float) and others by these built-ins; use ours instead */
+/* <math.h> defines exp(float) and others by these built-ins; use ours instead. */
 #define __builtin_expf __jitload_inline_expf
 #define __builtin_exp2f __jitload_inline_exp2f
 #define __builtin_logf __jitload_inline_logf
 #define __builtin_log2f __jitload_inline_log2f
 #define __builtin_log10f __jitload_inline_log10f
 #define __builtin_tanhf __jitload_inline_tanhf
-#endif
 #include <math.h>
 #undef __builtin_expf
 #undef __builtin_exp2f
@@ -36,7 +35,7 @@
 /* Keep a product from being contracted with a sum, as CUDA promises for __fmul_rn and similar functions. */
 template <class __jitload_t>
 __JITLOAD_INLINE __jitload_t __jitload_fence(__jitload_t value) {
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#if __GNUC__ >= 12
   return __builtin_assoc_barrier(value);
 #elif defined(__x86_64__)
   __asm__("" : "+x"(value));
@@ -122,22 +121,14 @@ __JITLOAD_FLOAT_FUNCTION(tanhf)
 /* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
 
 /* The versions for float compute in double and round once. */
-#define __JITLOAD_FLOAT1(name)                                               \
-  __JITLOAD_INLINE float name##f(float x) { return (float)name((double)x); } \
-  __JITLOAD_INLINE float name(float x) { return name##f(x); }
-#define __JITLOAD_FLOAT2(name)                                                                   \
-  __JITLOAD_INLINE float name##f(float x, float y) { return (float)name((double)x, (double)y); } \
-  __JITLOAD_INLINE float name(float x, float y) { return name##f(x, y); }
-#define __JITLOAD_FLOAT3(name)                                \
-  __JITLOAD_INLINE float name##f(float x, float y, float z) { \
-    return (float)name((double)x, (double)y, (double)z);      \
-  }                                                           \
-  __JITLOAD_INLINE float name(float x, float y, float z) { return name##f(x, y, z); }
-#define __JITLOAD_FLOAT4(name)                                         \
-  __JITLOAD_INLINE float name##f(float x, float y, float z, float w) { \
-    return (float)name((double)x, (double)y, (double)z, (double)w);    \
-  }                                                                    \
-  __JITLOAD_INLINE float name(float x, float y, float z, float w) { return name##f(x, y, z, w); }
+#define __JITLOAD_FLOAT(name, parameters, ...)                                   \
+  __JITLOAD_INLINE float name##f parameters { return (float)name(__VA_ARGS__); } \
+  __JITLOAD_INLINE float name parameters { return (float)name(__VA_ARGS__); }
+#define __JITLOAD_FLOAT1(name) __JITLOAD_FLOAT(name, (float x), (double)x)
+#define __JITLOAD_FLOAT2(name) __JITLOAD_FLOAT(name, (float x, float y), (double)x, (double)y)
+#define __JITLOAD_FLOAT3(name) __JITLOAD_FLOAT(name, (float x, float y, float z), (double)x, (double)y, (double)z)
+#define __JITLOAD_FLOAT4(name) \
+  __JITLOAD_FLOAT(name, (float x, float y, float z, float w), (double)x, (double)y, (double)z, (double)w)
 
 __JITLOAD_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 __JITLOAD_REPLACEABLE
@@ -261,6 +252,7 @@ __JITLOAD_FLOAT1(cyl_bessel_i0)
 __JITLOAD_FLOAT1(cyl_bessel_i1)
 __JITLOAD_INLINE float fdividef(float a, float b) { return a / b; }
 __JITLOAD_INLINE double fdivide(double a, double b) { return a / b; }
+#undef __JITLOAD_FLOAT
 #undef __JITLOAD_FLOAT1
 #undef __JITLOAD_FLOAT2
 #undef __JITLOAD_FLOAT3

@@ -41,21 +41,6 @@ __JITLOAD_ARITHMETIC(f, float, __fmaf, __builtin_fmaf, __builtin_sqrtf)
 __JITLOAD_ARITHMETIC(d, double, __fma, __builtin_fma, __builtin_sqrt)
 #undef __JITLOAD_ARITHMETIC
 __JITLOAD_ROUNDED(__fmaf_ieee, float, float, (float a, float b, float c), a, b, c, __builtin_fmaf(x, y, z))
-#define __JITLOAD_PAIR(mode)                                                   \
-  __JITLOAD_INLINE float2 __fadd2_##mode(float2 a, float2 b) {                 \
-    return float2{__fadd_##mode(a.x, b.x), __fadd_##mode(a.y, b.y)};           \
-  }                                                                            \
-  __JITLOAD_INLINE float2 __fmul2_##mode(float2 a, float2 b) {                 \
-    return float2{__fmul_##mode(a.x, b.x), __fmul_##mode(a.y, b.y)};           \
-  }                                                                            \
-  __JITLOAD_INLINE float2 __ffma2_##mode(float2 a, float2 b, float2 c) {       \
-    return float2{__fmaf_##mode(a.x, b.x, c.x), __fmaf_##mode(a.y, b.y, c.y)}; \
-  }
-__JITLOAD_PAIR(rn)
-__JITLOAD_PAIR(rz)
-__JITLOAD_PAIR(ru)
-__JITLOAD_PAIR(rd)
-#undef __JITLOAD_PAIR
 
 /* ---- between numbers -------------------------------------------------------------------------------------------- */
 

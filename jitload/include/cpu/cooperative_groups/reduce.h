@@ -27,22 +27,6 @@ __JITLOAD_INLINE Value reduce(const coalesced_group& group, Value value, Operati
   return group.shfl(__jitload_groups::running_sum(group, value, operation), (int)group.size() - 1);
 }
 
-template <class Group, class Atomic, class Value, class Operation>
-__JITLOAD_INLINE void reduce_update_async(const Group& group, Atomic&& atomic, Value value, Operation&& operation) {
-  const Value sum = reduce(group, value, operation);
-  if (group.thread_rank() == 0) __jitload_groups::update(atomic, sum, operation);
-}
-template <class Group, class Atomic, class Value, class Operation>
-__JITLOAD_INLINE void reduce_store_async(const Group& group, Atomic&& atomic, Value value, Operation&& operation) {
-  const Value sum = reduce(group, value, operation);
-  if (group.thread_rank() == 0) atomic.store(sum);
-}
-template <class Group, class Value, class Operation>
-__JITLOAD_INLINE void reduce_store_async(const Group& group, Value* destination, Value value, Operation&& operation) {
-  const Value sum = reduce(group, value, operation);
-  if (group.thread_rank() == 0) *destination = sum;
-}
-
 }  // namespace cooperative_groups
 
 #endif /* JITLOAD_CPU_GROUPS_REDUCE_H_ */

@@ -51,47 +51,16 @@ __JITLOAD_INLINE Value scan(const Group& group, Value value, Operation&& operati
   return is_inclusive ? sum : sum_before(group, sum);
 }
 
-template <class Atomic, class Value, class Operation>
-__JITLOAD_INLINE Value update(Atomic& atomic, Value value, Operation&& operation) {
-  Value old = atomic.load();
-  while (!atomic.compare_exchange_weak(old, operation(old, value))) {
-  }
-  return old;
-}
-
-/* Add the sum of all threads to an atomic; return its old value. */
-template <class Group, class Atomic, class Value, class Operation>
-__JITLOAD_INLINE Value add_to(const Group& group, Atomic& atomic, Value total, Operation&& operation) {
-  Value old = Value();
-  if (group.thread_rank() == group.size() - 1) old = update(atomic, total, operation);
-  return group.shfl(old, (int)group.size() - 1);
-}
-
-template <bool is_inclusive, class Group, class Atomic, class Value, class Operation>
-__JITLOAD_INLINE Value scan_update(const Group& group, Atomic& atomic, Value value, Operation&& operation) {
-  const Value sum = running_sum(group, value, operation);
-  const Value old = add_to(group, atomic, sum, operation);
-  return operation(old, is_inclusive ? sum : sum_before(group, sum));
-}
-
 }  // namespace __jitload_groups
 
-#define __JITLOAD_SCANS(name, is_inclusive)                                                                       \
-  template <class Group, class Value, class Operation>                                                            \
-  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) {                           \
-    return __jitload_groups::scan<is_inclusive>(group, value, operation);                                         \
-  }                                                                                                               \
-  template <class Group, class Value>                                                                             \
-  __JITLOAD_INLINE Value name(const Group& group, Value value) {                                                  \
-    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());                                     \
-  }                                                                                                               \
-  template <class Group, class Atomic, class Value, class Operation>                                              \
-  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value, Operation&& operation) { \
-    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, operation);                          \
-  }                                                                                                               \
-  template <class Group, class Atomic, class Value>                                                               \
-  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value) {                        \
-    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, plus<Value>());                      \
+#define __JITLOAD_SCANS(name, is_inclusive)                                             \
+  template <class Group, class Value, class Operation>                                  \
+  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) { \
+    return __jitload_groups::scan<is_inclusive>(group, value, operation);               \
+  }                                                                                     \
+  template <class Group, class Value>                                                   \
+  __JITLOAD_INLINE Value name(const Group& group, Value value) {                        \
+    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());           \
   }
 __JITLOAD_SCANS(inclusive_scan, true)
 __JITLOAD_SCANS(exclusive_scan, false)
