@@ -149,13 +149,13 @@ def test_an_entry_shows_what_it_was_made_from(cache):
 
 
 def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
-    def refuse(_):
-        raise OSError(errno.EINVAL, "no")
+    def refuse(path, *_):
+        raise OSError(errno.EINVAL, "no", path)
 
     monkeypatch.setattr("os.fsync", refuse)
     path = build(ADD)
     assert build(ADD) == path
-    monkeypatch.setattr("os.rename", lambda *_: refuse(0))
+    monkeypatch.setattr("os.rename", refuse)
     with pytest.raises(jitload.errors.CacheError, match=r"cannot store an entry: .* Set JITLOAD_CACHE_DIR"):
         build(kernel("k"))
 

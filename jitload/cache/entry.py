@@ -134,8 +134,8 @@ def find_entry(
             handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
         if entry is not None and not (needs_library and entry.is_record):
-            if not is_read_only:
-                record_use(entry.dir, settings)
+            if not is_read_only and settings.mode != "load-only":  # in this mode, nothing is written to the cache
+                _used_leaves[entry.dir] = None
             return entry
     return None
 
@@ -268,12 +268,6 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 # ---- when entries are used ---------------------------------------------------------------------------------------
-
-
-def record_use(leaf_dir: Path, settings: Settings) -> None:
-    """Note that this process has used an entry. The use is recorded in the cache when the process ends."""
-    if settings.mode != "load-only":  # in this mode, nothing is written to the cache
-        _used_leaves[leaf_dir] = None
 
 
 @atexit.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 SCHEMA = 6
@@ -65,20 +65,14 @@ class CacheKey(NamedTuple):
 
 
 def _bytes_of_parts(parts: Iterable[tuple[str, Part]]) -> bytes:
-    return b"".join(_length_prefixed_parts(parts))
-
-
-def _length_prefixed_parts(parts: Iterable[tuple[str, Part]]) -> Iterator[bytes]:
+    """Return the labels and values of parts, each with its length in front."""
+    pieces: list[bytes] = []
     for label, value in parts:
         items = value if isinstance(value, tuple) else (value,)
-        yield _length_prefixed(label.encode())
-        yield len(items).to_bytes(8, "little")
-        for item in items:
-            yield _length_prefixed(item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item)
-
-
-def _length_prefixed(data: bytes) -> bytes:
-    return len(data).to_bytes(8, "little") + data
+        data = (item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item for item in (label, *items))
+        prefixed = [len(item).to_bytes(8, "little") + item for item in data]
+        pieces += (prefixed[0], len(items).to_bytes(8, "little"), *prefixed[1:])
+    return b"".join(pieces)
 
 
 def may_embed_path(source: bytes) -> bool:

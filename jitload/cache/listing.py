@@ -71,8 +71,15 @@ def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
         for leaf_name in reversed(newest_first(names_in(key_dir))):
             leaf_dir = f"{cache_dir}/{match[0]}/{leaf_name}"  # a Path is slower than the system calls here
             with suppress(OSError):
-                size, used_s = _measure_entry(leaf_dir)
-                yield StoredEntry(dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s)
+                statuses = dict(_statuses(leaf_dir))
+                used_s = statuses[MANIFEST].st_mtime if MANIFEST in statuses else 0.0
+                yield StoredEntry(
+                    dir=Path(leaf_dir),
+                    name=match[1],
+                    digest=match[2],
+                    size=sum(status.st_size for status in statuses.values()),
+                    used_s=min(used_s, time.time()),
+                )
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
@@ -102,13 +109,6 @@ def key_dirs(cache_dir: Path) -> list[tuple[re.Match[str], Path]]:
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be read: {error.strerror}") from error
     return [(match, cache_dir / name) for name in names if (match := KEY_DIR_NAME.fullmatch(name))]
-
-
-def _measure_entry(leaf_dir: str) -> tuple[int, float]:
-    """Return the size of an entry's files, and when it was last used: when its manifest was last changed."""
-    statuses = dict(_statuses(leaf_dir))
-    used_s = statuses[MANIFEST].st_mtime if MANIFEST in statuses else 0.0
-    return sum(status.st_size for status in statuses.values()), min(used_s, time.time())
 
 
 def directory_size(directory: str | Path) -> int:

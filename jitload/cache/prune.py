@@ -121,13 +121,8 @@ def _mapped_dirs(cache_dir: Path) -> set[str]:
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             with suppress(OSError), open(f"/proc/{name}/maps", "rb") as lines:
-                directories |= {os.path.dirname(os.fsdecode(_mapped_path(line))) for line in lines if root in line}
+                paths = (
+                    line.rstrip(b"\n").split(None, 5)[5].replace(b"\\012", b"\n") for line in lines if root in line
+                )
+                directories |= {os.path.dirname(os.fsdecode(path)) for path in paths}
     return directories
-
-
-def _mapped_path(line: bytes) -> bytes:
-    """Return the path in a line of `/proc/<pid>/maps`.
-
-    The line contains a newline in a path as an octal escape.
-    """
-    return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

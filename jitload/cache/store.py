@@ -86,10 +86,7 @@ class Work:
         _write_manifest(self, product, recorded, images)
         digests = repr([(dependency.path, dependency.digest) for dependency in recorded])
         suffix = hashlib.sha256(digests.encode()).hexdigest()[:16]
-        try:
-            self.dir = rename_to_leaf(self.dir, key_dir_of(self.cache_dir, self.key), suffix)
-        except OSError as error:
-            raise _cannot_take_entry(self.cache_dir, error) from error
+        self.dir = rename_to_leaf(self.dir, key_dir_of(self.cache_dir, self.key), suffix)
         self.entry = Entry(
             dir=self.dir,
             product=self.dir / product,

@@ -76,11 +76,12 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
         is_directive = tokens[start].in_directive
         end = start + 1
         while end < len(tokens) and tokens[end].in_directive is is_directive:
-            if is_directive and _begins_directive(tokens, end):
-                break
+            if is_directive and tokens[end].text == "#" and tokens[end].line > tokens[end - 1].end_line:
+                break  # the next directive begins
             end += 1
         run = tokens[start:end]
-        yield (_directive_of(run) if is_directive else None), run
+        name, rest = run[1].text if run[1:] else "", "".join(_spaced(run[2:])).strip()
+        yield (Directive(name, rest) if is_directive else None), run
         start = end
 
 
@@ -89,14 +90,6 @@ def macros_with(words: Collection[str], runs: Iterable[Run]) -> set[str]:
     definitions = (directive.text for directive, _ in runs if directive and directive.name == "define")
     parts = (text.partition(" ") for text in definitions)
     return {name.partition("(")[0] for name, _, body in parts if any(word in body for word in words)}
-
-
-def _begins_directive(tokens: Sequence[Token], index: int) -> bool:
-    return tokens[index].text == "#" and tokens[index].line > tokens[index - 1].end_line
-
-
-def _directive_of(tokens: Sequence[Token]) -> Directive:
-    return Directive(tokens[1].text if tokens[1:] else "", "".join(_spaced(tokens[2:])).strip())
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[str]:

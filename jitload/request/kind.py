@@ -219,10 +219,24 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
-def choose_kernels(call: Call, kind: SourceKind) -> tuple[SourceKind, bool]:
-    """Return the kind of a call's source, and whether to leave out its host code, because kernels alone are wanted."""
-    leaves_out = _leaves_host_code_out(call, kind, tuple(text for _, text in call.sources.cuda))
-    return ("device", True) if leaves_out else (kind, False)
+def leaves_host_code_out(call: Call, kind: SourceKind) -> bool:
+    """Return whether to leave out the host code in a call's source of this kind, because kernels alone are wanted."""
+    texts = tuple(text for _, text in call.sources.cuda)
+    is_explicit = call.kind is not None or call.makes == "cubin"
+    if kind == "mixed":
+        return not is_explicit and _asks_for_kernels(call, texts)
+    if kind == "host" or call.sources.host or call.sources.objects:
+        return False
+    if _is_program(texts, call.options.cuda):
+        return True
+    # g++ reads what `#ifndef __CUDACC_RTC__` hides from NVRTC, so kernels for the CPU lose this host code, too.
+    is_for_cpu = _is_for_cpu(call) and any("<<<" in text for text in texts)
+    if not (is_explicit or is_for_cpu) or looks_like_kernels(texts):
+        return False
+
+    from jitload.cpptext.source_kind import classify
+
+    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=not is_for_cpu) == "mixed"
 
 
 def kernels_alone(request: Request, *, only: str = "") -> Request:
@@ -246,24 +260,6 @@ def kernels_alone(request: Request, *, only: str = "") -> Request:
         zip(labels, without_host_code((*texts, *headers), mentioned, only_mentioned=bool(only)), strict=False)
     )
     return request._replace(pieces=pieces, leaves_host_code_out=False)
-
-
-def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) -> bool:
-    is_explicit = call.kind is not None or call.makes == "cubin"
-    if kind == "mixed":
-        return not is_explicit and _asks_for_kernels(call, texts)
-    if kind == "host" or call.sources.host or call.sources.objects:
-        return False
-    if _is_program(texts, call.options.cuda):
-        return True
-    # g++ reads what `#ifndef __CUDACC_RTC__` hides from NVRTC, so kernels for the CPU lose this host code, too.
-    is_for_cpu = _is_for_cpu(call) and any("<<<" in text for text in texts)
-    if not (is_explicit or is_for_cpu) or looks_like_kernels(texts):
-        return False
-
-    from jitload.cpptext.source_kind import classify
-
-    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=not is_for_cpu) == "mixed"
 
 
 def _is_for_cpu(call: Call) -> bool:

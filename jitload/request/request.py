@@ -21,8 +21,8 @@ from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_lab
 from jitload.request.kind import (
     DEFAULT_DEVICE,
     check_host_functions,
-    choose_kernels,
     find_kind,
+    leaves_host_code_out,
     with_light_torch,
 )
 from jitload.request.launch import Launch
@@ -225,7 +225,8 @@ def _request_for_code(call: Call, settings: Settings) -> Request:
     if call.functions is not None:
         call = call._replace(exports=read_functions(call.functions))
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    kind, leaves_out = choose_kernels(call, kind)
+    leaves_out = leaves_host_code_out(call, kind)
+    kind = "device" if leaves_out else kind
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
     options, libraries = take_libraries(options)
     call = call._replace(options=call.options._replace(link=(*call.options.link, *libraries))) if libraries else call

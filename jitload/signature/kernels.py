@@ -302,7 +302,7 @@ def _similarity(candidate: Candidate, name: str, types: Sequence[str]) -> tuple[
     compiled = [readable_type(type_) for type_ in types]
     return (
         candidate.name == name,
-        _without_arguments(candidate.name) == _without_arguments(name),
+        candidate.name.partition("<")[0] == name.partition("<")[0],
         candidate.is_template == ("<" in name),
         sum(left == right for left, right in zip(written, compiled, strict=False)),
     )
@@ -318,10 +318,6 @@ def _expand_pack(candidate: Candidate, count: int) -> tuple[str, ...]:
 
 def _without_const(type_: str) -> str:
     return type_ if "*" in type_ or "&" in type_ else type_.removeprefix("const ")
-
-
-def _without_arguments(name: str) -> str:
-    return name.partition("<")[0]
 
 
 def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:

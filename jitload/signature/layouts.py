@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.candidate import Candidate
@@ -56,6 +56,9 @@ template<class __jitload_t, class... __jitload_fields> __global__ void __jitload
 #endif
 """
 
+# Constant expressions for the offset of a member. NVRTC has no `__builtin_offsetof` before 13.5.
+_NVRTC_OFFSET = "__INTADDR__(&(({0}*)0)->{1})"
+_HOST_OFFSET = "__builtin_offsetof({0}, {1})"
 _MAX_DEPTH = 8  # levels of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
@@ -81,7 +84,7 @@ def layout_queries(
         exports: The other names in `functions=`.
         is_nvrtc: True if the expressions are for NVRTC, False if they are for g++.
     """
-    offset = _nvrtc_offset if is_nvrtc else _host_offset
+    offset = _NVRTC_OFFSET if is_nvrtc else _HOST_OFFSET
     parameters = tuple(_structure_parameters(_typed_kernels(reading, kernels, exports)))
     names = frozenset(name for _, possible_names in parameters for name in possible_names)
     declarations = reading.declarations(names) if names or reading.has_variables else None
@@ -161,22 +164,13 @@ def _member(type_: str, path: str) -> str:
     return f"(({type_}*)0)->{path}"
 
 
-def _nvrtc_offset(type_: str, path: str) -> str:
-    """Return a constant expression for a member's offset. NVRTC has no `__builtin_offsetof` before 13.5."""
-    return f"__INTADDR__(&{_member(type_, path)})"
-
-
-def _host_offset(type_: str, path: str) -> str:
-    return f"__builtin_offsetof({type_}, {path})"
-
-
-def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], str]) -> Iterator[str]:
+def _expressions(type_: str, structure: Structure, offset: str) -> Iterator[str]:
     """Yield template instances whose names contain the members of a structure. `type_` is the structure's C++ type."""
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
     fields = [
-        f"__jitload_field<{offset(type_, field.name)}, sizeof({_member(type_, field.name)}), "
+        f"__jitload_field<{offset.format(type_, field.name)}, sizeof({_member(type_, field.name)}), "
         f"typename __jitload_promote<decltype({_member(type_, field.name)})>::__jitload_type>"
         for field in structure.fields
     ]

@@ -292,12 +292,9 @@ def _without_restrict(text: str) -> str:
 
 def _base_end(text: str) -> int:
     """Return the index where the declarator (`*`, `&`, `[`, `(*` and the like) begins, or else the text's length."""
-    starts = (i for i in find_outside_brackets(text, "*&[(") if text[i] != "(" or _is_declarator(text, i))
+    declarator = r"[*&[]|\(\s*(?:[\w:]+::)?\s*[*&]"
+    starts = (i for i in find_outside_brackets(text, "*&[(") if re.match(declarator, text[i:]))
     return next(starts, len(text))
-
-
-def _is_declarator(text: str, index: int) -> bool:
-    return bool(re.match(r"\(\s*(?:[\w:]+::)?\s*[*&]", text[index:]))
 
 
 def _split_words(text: str) -> list[str]:

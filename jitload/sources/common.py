@@ -14,7 +14,6 @@ from jitload.cache.tiers import find_in_tiers
 from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
 from jitload.request.tune import Tune
-from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.fingerprints import compiler_identity, cpu_identity, recall_compiler_identity
 from jitload.toolchain.host import Compiler, find_compiler
@@ -103,7 +102,7 @@ def find_tools(
     except ToolchainError as error:
         problems.append(error)
     try:
-        compiler = find_compiler(request.settings, needs_gcc=_runs_on_cpu(request)) if builder else None
+        compiler = find_compiler(request.settings, needs_gcc=request.kind == "cpu") if builder else None
     except ToolchainError as error:
         problems.append(error)
         unknown_parts = ("compiler", "cpu")
@@ -112,10 +111,6 @@ def find_tools(
         unknown_parts = ("nvrtc", *unknown_parts)
     identity = _compiler_identity(compiler, cache_dir, builder) if compiler else ""
     return Tools(cuda, identity, next(iter(problems), None), unknown_parts)
-
-
-def _runs_on_cpu(request: Request) -> bool:
-    return request.host is None and CPU in request.archs
 
 
 def _compiler_identity(compiler: Compiler, cache_dir: Path, builder: str) -> str:
