@@ -50,9 +50,6 @@ def test_docs_come_from_the_mapping_or_the_launch():
     assert load(ADD, functions={"add": ""}).add.__doc__ == "add(const float* x, float* y, int n)"
 
 
-# ---- sources ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -130,9 +127,6 @@ def test_the_working_directory_is_not_searched_for_headers(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(jitload.errors.CompileError, match=r'cannot open source file "here\.h"'):
         load('#include "here.h"\n' + ADD)
-
-
-# ---- names, flags and paths ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "file"), [("a.b-c_1", "a.b-c_1.so"), (".hidden", "_hidden.so"), ("-o", "_o.so")])
@@ -238,9 +232,6 @@ def test_the_environment_is_read_at_each_call(monkeypatch, tmp_path):
     assert "(sm_86)" in repr(load(ADD, arch="native"))
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "new"))
     assert build(ADD).is_relative_to(tmp_path / "new")
-
-
-# ---- the other functions ---------------------------------------------------------------------------------------
 
 
 def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):

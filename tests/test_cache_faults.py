@@ -52,9 +52,6 @@ def test_an_unreadable_entry_is_skipped_unless_the_process_is_at_a_limit(cache, 
     assert product.is_file()
 
 
-# ---- disks -----------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
     """Make a directory read-only: by its bits, or for root, whom bits do not bind, by a mount."""
@@ -153,9 +150,6 @@ def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monke
 
     monkeypatch.setattr("jitload.pipeline.find_or_build", lose)
     assert list(load(ADD)) == ["add"]
-
-
-# ---- who may write a cache ---------------------------------------------------------------------------------------
 
 
 def refusal(directory: Path) -> str:

@@ -85,9 +85,6 @@ def end_minute() -> None:
     remote._failures.clear()
 
 
-# ---- there and back --------------------------------------------------------------------------------------------
-
-
 def test_a_node_loads_from_the_remote_store_what_another_one_built(node, monkeypatch):
     node("one")
     path = build(TEXT)
@@ -183,9 +180,6 @@ def test_precompiled_headers_stay_at_home(node):
     assert pack_key(entry.dir.parent) == b""
 
 
-# ---- one host builds -------------------------------------------------------------------------------------------
-
-
 class Exclusive(Store):
     def create(self, key: str, data: bytes) -> bool:
         return self.kept.setdefault(key, data) is data
@@ -271,9 +265,6 @@ def test_garbage_costs_a_warning_and_a_build(node, caplog, monkeypatch, content,
     assert all(path.is_relative_to(second_node) for path in set(tmp_path.rglob("*")) - before)
     assert len(list(second_node.glob("m-*"))) == 1
     assert list((second_node / ".work").iterdir()) == []
-
-
-# ---- down, slow, or not there ----------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_down_is_asked_once_a_minute(node, caplog):

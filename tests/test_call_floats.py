@@ -71,9 +71,6 @@ def launched(driver: StubDriver, function: Any, values: list[float]) -> list[int
     return bits
 
 
-# ---- what torch makes of the value ---------------------------------------------------------------------------------
-
-
 def torch_bits(values: list[float], name: str) -> list[int]:
     """Return torch's conversion of values that float32 holds exactly."""
     converted = torch.tensor(values, dtype=torch.float32).to(FORMATS[name])
@@ -119,9 +116,6 @@ def test_every_tie_of_the_8_bit_formats(mod, stub_driver, name):
         expected = [round_exactly(value, name) for value in some]
         assert_same(launched(stub_driver, mod[f"to_{name}"], some), expected, some, name)
     assert_same(launched(stub_driver, mod[f"to_{name}"], exact), torch_bits(exact, name), exact, name)
-
-
-# ---- exact rounding of doubles, which torch rounds twice -----------------------------------------------------------
 
 
 @cache

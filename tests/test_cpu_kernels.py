@@ -12,14 +12,8 @@ from support.headers import OPTIMIZED
 import jitload
 from jitload import Launch
 
-NAMED = {
-    "language": {
-        "axpy": Launch(kernel="axpy<double>"),
-        "language": Launch(),
-        "vectors": Launch(),
-        "references": Launch(),
-    }
-}
+PLAIN = dict.fromkeys(("language", "vectors", "references"), Launch())
+NAMED = {"language": {"axpy": Launch(kernel="axpy<double>"), **PLAIN}}
 
 
 @pytest.fixture(scope="module")

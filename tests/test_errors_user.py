@@ -13,9 +13,6 @@ from jitload.nvrtc import nvrtc_compile
 TEMPLATE = "namespace ns { template <class T> __global__ void scale(T* x) { x[0] *= 2; } }\n"
 
 
-# ---- the source ------------------------------------------------------------------------------------------------
-
-
 def test_an_error_in_line_7_says_line_7_and_shows_it():
     text = "\n\n\n\n\n" + 'extern "C" __global__ void k(float* x) {\n    x[0] = twise(x[1]);\n}\n'
     assert message(CompileError, text, name="vec") == (
@@ -92,8 +89,6 @@ def test_a_kernel_expression_with_other_code_is_refused_before_nvrtc():
     raised = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
     assert raised.startswith("kernel 'f', kernel: this is not a kernel: ")
 
-
-# ---- options and architectures ---------------------------------------------------------------------------------
 
 BAD_OPTIONS = [
     ({"extra_cuda_cflags": "-O3"}, "extra_cuda_cflags must be a list of str, one option each, got '-O3'"),

@@ -38,9 +38,6 @@ def test_a_captured_pair_of_dependent_launches():
         assert had_waited >= first_ended == seen
 
 
-# ---- streams and devices -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("way", ["plain", "driver", "builder"])
 @pytest.mark.parametrize("stream_kind", ["null", "own"])
 def test_two_devices_in_turn(way, stream_kind, two_gpus):

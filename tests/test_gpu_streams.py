@@ -102,20 +102,6 @@ def test_two_devices_alternating(mod, two_gpus):
         mod.add_one(pairs[0][0], pairs[1][1])
 
 
-def test_two_devices_from_two_threads(mod, two_gpus):
-    def work(device: int) -> list[float]:
-        x = torch.zeros(1000, device=f"cuda:{device}")
-        y = torch.zeros_like(x)
-        for _ in range(200):
-            mod.add_one(x, y)
-            x, y = y, x
-        torch.cuda.synchronize(device)
-        return values(x)
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(work, (0, 1))) == [[200.0], [200.0]]
-
-
 def test_eight_threads_with_streams_of_their_own(mod):
     start = threading.Barrier(8)
 

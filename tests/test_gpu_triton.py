@@ -69,16 +69,6 @@ def test_tuning_chooses():
     assert torch.equal(out, x + y)
 
 
-def test_every_configuration_is_a_function():
-    grid = lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)  # noqa: E731  as people write it
-    mod = jitload.load_triton("all", tuned_add, signature=ADD, variants="all", grid=grid)
-    x, y = torch.randn(5000, device="cuda"), torch.randn(5000, device="cuda")
-    for name in ("tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"):
-        out = torch.empty_like(x)
-        getattr(mod, name)(x, y, out, 5000)
-        assert torch.equal(out, x + y)
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [

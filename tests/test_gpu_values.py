@@ -7,7 +7,6 @@ import ctypes
 import random
 import struct
 
-import numpy as np
 import pytest
 import torch
 from support.kernels import BLOCK_SIZES, ELEMENTS, load
@@ -28,34 +27,6 @@ def test_pointers_to_every_element_type(dtype):
     x, y = (data.cuda().view(getattr(torch, dtype)) for data in (bits, torch.zeros_like(bits)))
     load("elements")[f"copy_{dtype}"](x, y)
     assert torch.equal(y.view(torch.uint8), x.view(torch.uint8))
-
-
-ROWS_AND_PAIRS = """
-#include <cuda/std/complex>
-extern "C" __global__ void rows(const float (*x)[4], float (*y)[4], bool doubles) {
-    y[threadIdx.x][threadIdx.y] = (doubles ? 2 : 1) * x[threadIdx.x][threadIdx.y];
-}
-extern "C" __global__ void conjugate(const cuda::std::complex<float>* z, cuda::std::complex<float>* out) {
-    out[threadIdx.x] = cuda::std::conj(z[threadIdx.x]);
-}
-"""
-
-
-def test_pointers_to_rows_and_to_complex_numbers():
-    module = jitload.load_inline("rows", cuda_sources=ROWS_AND_PAIRS)
-    x = torch.arange(12.0, device="cuda").reshape(3, 4)
-    y = torch.empty_like(x)
-    for doubles in (np.bool_(0), np.bool_(1)):
-        module.rows[1, (3, 4)](x, y, doubles)
-        assert torch.equal(y, 2 * x if doubles else x)
-    z = torch.randn(5, dtype=torch.complex64, device="cuda")
-    out = torch.empty_like(z)
-    module.conjugate[1, 5](z, out)
-    assert torch.equal(out, z.conj().resolve_conj())
-    with pytest.raises(TypeError, match="argument 'z' must be a float32 CUDA tensor, got complex128"):
-        module.conjugate[1, 5](z.to(torch.complex128), out)
-    with pytest.raises(TypeError, match="argument 'x' must be a float32 CUDA tensor, got float64"):
-        module.rows[1, (3, 4)](x.double(), y, False)
 
 
 def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs):
