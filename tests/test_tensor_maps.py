@@ -144,7 +144,7 @@ BAD_CALLS = {
     "dimensions": (tensor((4, 64, 8), "bfloat16"), "'a' must have 2 dimensions for its tensor map, got 3"),
     "dtype": (tensor((4, 64)), "'a' must be a bfloat16 CUDA tensor, got float32"),
     "stride": (tensor((4, 64), "bfloat16", (68, 1)), r"below 2\*\*40 for its tensor map, but axis 0 has 68 elements"),
-    "column": (tensor((4, 64), "bfloat16", (1, 8)), "must be contiguous in its last axis for its tensor map"),
+    "column": (tensor((4, 64), "bfloat16", (128, 2)), "must be contiguous in its last axis for its tensor map"),
     "empty": (tensor((4, 0), "bfloat16"), "must have 1 to 4294967296 elements in axis 1 for its tensor map, got 0"),
     "address": (tensor((4, 64), "bfloat16", offset=8), "'a' must be aligned to 16 bytes for its tensor map"),
     "number": (7, "'a' must be a bfloat16 CUDA tensor"),

@@ -39,8 +39,8 @@ def test_a_run_time_parameter_may_be_compiled_in():
 TYPES = [
     ("i1", "bool", ("bool", 1)), ("i8", "int8", ("int", 1)), ("i64", "int64", ("int", 8)),
     ("u16", "uint16", ("uint", 2)), ("bf16", "bfloat16", ("float", 2)), ("fp64", "float64", ("float", 8)),
-    ("float64", "float64", ("float", 8)), ("bool", "bool", ("bool", 1)), ("fp8e4nv", "float8_e4m3fn", None), ("fp8e5", "float8_e5m2", None),
-    ("float8_e4m3fn", "float8_e4m3fn", None), ("fp8e4b15", None, None),
+    ("float64", "float64", ("float", 8)), ("bool", "bool", ("bool", 1)), ("fp8e4nv", "float8_e4m3fn", None),
+    ("fp8e5", "float8_e5m2", None), ("float8_e4m3fn", "float8_e4m3fn", None), ("fp8e4b15", None, None),
 ]  # fmt: skip
 
 
