@@ -14,7 +14,7 @@ import pytest
 from builds import build, kernel
 from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library, unused  # noqa: F401  pytest finds fixtures here
-from support.gpu_fixtures import device, gpu, hopper, two_gpus  # noqa: F401  likewise
+from support.gpu_fixtures import cubin, device, gpu, hopper, ptx, two_gpus  # noqa: F401  likewise
 from support.headers import share_headers
 from support.pages import run_page  # noqa: F401  likewise
 

@@ -12,8 +12,6 @@ import jitload
 from jitload import Launch
 from jitload.errors import JitLoadError, LaunchSpecError, LoadError, SignatureError
 
-pytest_plugins = ["support.ptx_fixtures"]
-
 SCALE = Launch(signature="void scale(float* x, float factor, int n)", grid="ceil_div(n, 128)", block=128)
 
 

@@ -20,8 +20,6 @@ from jitload.settings import read_settings
 from jitload.toolchain.arch import runs_on
 from jitload.toolchain.cuda import CudaToolchain, find_nvjitlink
 
-pytest_plugins = ["support.ptx_fixtures"]
-
 
 @pytest.fixture
 def no_nvjitlink(monkeypatch):

@@ -1,10 +1,17 @@
-"""When GPU tests are skipped, as pytest fixtures; a conftest imports them. torch is imported where a test needs it."""
+"""What tests need of a machine, as pytest fixtures that a conftest imports: GPUs, and nvJitLink for PTX."""
 
 import ctypes
 import os
 from pathlib import Path
 
 import pytest
+
+import jitload
+from jitload.model import Cubin
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_nvjitlink
+
+from .ptx import compile_to
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +59,15 @@ def hopper(gpu: None) -> None:
     capability = torch.cuda.get_device_capability()
     if capability != (9, 0):
         pytest.skip(f"needs a Hopper GPU (compute capability 9.0), and this is {capability[0]}.{capability[1]}")
+
+
+@pytest.fixture(scope="session")
+def ptx() -> str:
+    if find_nvjitlink(read_settings()) is None:
+        pytest.skip("needs nvJitLink: pip install nvidia-nvjitlink")
+    return compile_to("PTX", "--gpu-architecture=compute_80").rstrip(b"\0").decode()
+
+
+@pytest.fixture(scope="session")
+def cubin(ptx: str) -> Cubin:
+    return jitload.compile_cubin(ptx, arch="sm_90a")
