@@ -24,7 +24,7 @@ _COMPAT_ARCH_SPECIFIC = 0x09  # an attribute in `.nv.compat`
 _VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
 # Prefixes of the names of format strings, of libdevice's tables, and of constants in jitload's standard headers. NVRTC
 # makes variables of these constants if host code is left out.
-_COMPILER_NAMES = ("$", ".", "__cudart_", "_ZSt", "_ZNSt", "_ZN14__jitload_")
+_COMPILER_NAMES = ("$", ".", "__cudart_", "_ZSt", "_ZNSt")
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _UNKNOWN_STACK_SIZE = 0xFFFFFFFF

@@ -8,6 +8,7 @@ using namespace std;
 
 enum Plain { A };
 enum class Scoped : unsigned char { B };
+enum Wide : unsigned long long { C };
 union Union { int a; float b; };
 struct Empty {};
 struct Base { __device__ virtual ~Base() {} };
@@ -82,7 +83,7 @@ SAME(add_const_t<int>, const int); SAME(add_cv_t<int>, const volatile int); SAME
 SAME(remove_reference_t<int&&>, int); SAME(add_lvalue_reference_t<int>, int&); SAME(add_lvalue_reference_t<void>, void); SAME(add_rvalue_reference_t<int&>, int&); SAME(add_lvalue_reference_t<int() const>, int() const);
 SAME(remove_pointer_t<int* const>, int); SAME(remove_pointer_t<int>, int); SAME(add_pointer_t<int&>, int*); SAME(add_pointer_t<void>, void*); SAME(add_pointer_t<int() const>, int() const);
 SAME(remove_extent_t<int[2][3]>, int[3]); SAME(remove_all_extents_t<int[][3]>, int);
-SAME(make_signed_t<unsigned>, int); SAME(make_unsigned_t<const long long>, const unsigned long long); SAME(make_unsigned_t<Scoped>, unsigned char); SAME(make_signed_t<char>, signed char); SAME(make_unsigned_t<long>, unsigned long); SAME(make_signed_t<wchar_t>, int);
+SAME(make_signed_t<unsigned>, int); SAME(make_unsigned_t<const long long>, const unsigned long long); SAME(make_unsigned_t<Scoped>, unsigned char); SAME(make_signed_t<char>, signed char); SAME(make_unsigned_t<long>, unsigned long); SAME(make_signed_t<wchar_t>, int); SAME(make_unsigned_t<const Wide>, const unsigned long);
 SAME(decay_t<const int&>, int); SAME(decay_t<int[3]>, int*); SAME(decay_t<const int (&)[3]>, const int*); SAME(decay_t<void(int)>, void (*)(int));
 SAME(common_type_t<int, float>, float); SAME(common_type_t<char, short, long>, long); SAME(common_type_t<const int&>, int); SAME(common_type_t<Derived*, Base*>, Base*);
 SAME(underlying_type_t<Scoped>, unsigned char); SAME(conditional_t<true, int, float>, int); SAME(enable_if_t<true, int>, int); SAME(void_t<int, Pod>, void);

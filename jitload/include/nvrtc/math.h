@@ -5,19 +5,7 @@
 #include "_jitload/config.h"
 
 extern "C++" {  // a text may include this header within extern "C"
-namespace __jitload_math {
-// kind<T>::value is 0 for a type that is not a number, 1 for integers, 2 for float, and 3 for double.
-template <class T> struct kind { static const int value = 0; };
-template <> struct kind<float> { static const int value = 2; };
-template <> struct kind<double> { static const int value = 3; };
-#define _JITLOAD_KIND(T) template <> struct kind<T> { static const int value = 1; };
-_JITLOAD_INTEGERS(_JITLOAD_KIND)
-#undef _JITLOAD_KIND
-
-// of_integer<R, T>::type is R for an integer T. Otherwise there is no type, which removes the overload.
-template <class R, class T, int = kind<T>::value> struct of_integer {};
-template <class R, class T> struct of_integer<R, T, 1> { typedef R type; };
-
+namespace __jitload {
 // of_mixed<R, …>::type is R for numbers, unless all are float or all are double: these overloads NVRTC declares itself.
 template <bool, class R> struct only_if {};
 template <class R> struct only_if<true, R> { typedef R type; };
@@ -56,33 +44,33 @@ _JITLOAD_HD inline int fpclassify(float x) { return classify(::isnan(x), ::isinf
 _JITLOAD_HD inline int fpclassify(double x) { return classify(::isnan(x), ::isinf(x), x == 0, isnormal(x)); }
 template <class T> _JITLOAD_HD typename of_integer<bool, T>::type isnormal(T x) { return x != 0; }
 template <class T> _JITLOAD_HD typename of_integer<int, T>::type fpclassify(T x) { return x == 0 ? 2 : 4; }
-}  // namespace __jitload_math
+}  // namespace __jitload
 
 typedef float float_t;
 typedef double double_t;
-using __jitload_math::fma; using __jitload_math::ldexp; using __jitload_math::frexp; using __jitload_math::scalbn;
-using __jitload_math::scalbln; using __jitload_math::isnormal; using __jitload_math::fpclassify;
+using __jitload::fma; using __jitload::ldexp; using __jitload::frexp; using __jitload::scalbn;
+using __jitload::scalbln; using __jitload::isnormal; using __jitload::fpclassify;
 
 // Each row defines a function template and names it in the global namespace.
 #define _JITLOAD_UNARY(f, R) \
-  namespace __jitload_math { \
+  namespace __jitload { \
   template <class T> _JITLOAD_HD typename of_integer<R, T>::type f(T x) { return ::f(static_cast<double>(x)); } \
   } \
-  using __jitload_math::f;
+  using __jitload::f;
 #define _JITLOAD_BINARY(f) \
-  namespace __jitload_math { \
+  namespace __jitload { \
   template <class A, class B> _JITLOAD_HD typename of_mixed<double, A, B>::type f(A a, B b) { \
     return ::f(static_cast<double>(a), static_cast<double>(b)); \
   } \
   } \
-  using __jitload_math::f;
+  using __jitload::f;
 #define _JITLOAD_COMPARE(f, expression) \
-  namespace __jitload_math { \
+  namespace __jitload { \
   template <class A, class B> _JITLOAD_HD typename only_if<kind<A>::value && kind<B>::value, bool>::type f(A a, B b) { \
     return expression; \
   } \
   } \
-  using __jitload_math::f;
+  using __jitload::f;
 _JITLOAD_UNARY(acos, double) _JITLOAD_UNARY(asin, double) _JITLOAD_UNARY(atan, double) _JITLOAD_UNARY(cos, double)
 _JITLOAD_UNARY(sin, double) _JITLOAD_UNARY(tan, double) _JITLOAD_UNARY(cosh, double) _JITLOAD_UNARY(sinh, double)
 _JITLOAD_UNARY(tanh, double) _JITLOAD_UNARY(acosh, double) _JITLOAD_UNARY(asinh, double) _JITLOAD_UNARY(atanh, double)
