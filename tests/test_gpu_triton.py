@@ -10,9 +10,9 @@ import torch
 import triton
 import triton_kernels as kernels
 from support.gpu import run_program
+from triton_kernels import tuned, tuned_add
 from triton_libraries import LIBRARIES
 from triton_support import ADD
-from triton_tuned import tuned, tuned_add
 
 import jitload
 

@@ -36,6 +36,10 @@ def test_a_symbol_tells_its_types_by_itself(cubin):
     assert repr(module).endswith(" (sm_90a): ints(int* arg0, int arg1); doubles(double* arg0, double arg1)>")
 
 
+def test_a_cubin_from_source_keeps_its_types():
+    assert "add(const float* x, float* y, int n)" in repr(load(jitload.compile_cubin(ADD, arch="sm_80")))
+
+
 def test_files_of_several_architectures_are_one_module(tmp_path, ptx):
     for arch in ("sm_80", "sm_90a"):
         (tmp_path / f"k.{arch}.cubin").write_bytes(jitload.compile_cubin(ptx, arch=arch).data)

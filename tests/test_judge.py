@@ -75,12 +75,6 @@ def test_hostile_candidates_have_verdicts_and_leave_nothing_behind(judge, hasty,
         check(chosen, [c for c in candidates if ("hang" in c.stages) is may_hang], directory)
 
 
-@pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
 _LEAVES_ALL = f"""import subprocess, time
 def f(x, y):
     subprocess.Popen(["sleep", "{MARK}"], start_new_session=True)
@@ -125,7 +119,8 @@ def f(x, y):
 """
 
 
-def test_a_candidate_that_ends_its_parent_or_the_template_costs_only_itself(directory, monkeypatch):
+def test_a_candidate_that_ends_its_parent_or_the_template_costs_only_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     fast = "from jitload.judging import processes; processes._import_modules = int; processes."
     before, _, after = processes._PROGRAM.partition("from jitload.judging.processes import serve; ")
     monkeypatch.setattr(processes, "_PROGRAM", before + fast + after)
@@ -134,7 +129,7 @@ def test_a_candidate_that_ends_its_parent_or_the_template_costs_only_itself(dire
         verdicts = [*judge.map([_ENDS_PARENT, RIGHT, _ENDS_TEMPLATE, RIGHT, RIGHT], workers=2, progress=False)]
     assert [verdict.stage for verdict in verdicts] == ["launch", "ok", "ok", "ok", "ok"]
     assert verdicts[0].reason == "its process ended its parent"
-    assert [path.name for path in directory.glob("jitload-judge-*")] == []
+    assert [*tmp_path.glob("jitload-judge-*")] == []
 
 
 _ENDS_SIBLINGS = """import os

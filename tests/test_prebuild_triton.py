@@ -14,8 +14,8 @@ import triton
 import triton_kernels as kernels
 from builds import python_env
 from test_prebuild import request, states
+from triton_kernels import tuned_add
 from triton_support import ADD, ARCH
-from triton_tuned import tuned_add
 
 import jitload
 

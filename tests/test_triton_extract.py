@@ -24,9 +24,9 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime import driver
+from triton_kernels import tuned_add
 from triton_libraries import HISTOGRAM
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, assumptions, compiled, extract, refusal, slots
-from triton_tuned import tuned_add
 
 import jitload
 from jitload.errors import CompileError, SignatureError, ToolchainError

@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 
 import triton
 import triton_kernels as kernels
+from triton_kernels import tuned, tuned_add
 from triton_support import ADD, Tensor, assumptions, extract, load, refusal
-from triton_tuned import tuned, tuned_add
 
 import jitload
 from jitload.errors import SignatureError

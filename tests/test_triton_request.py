@@ -18,9 +18,9 @@ import triton_kernels as kernels
 from builds import run_python
 from support.arrays import CudaArray
 from support.triton import aligned_array, launched
+from triton_kernels import tuned_add
 from triton_libraries import LIBRARIES
 from triton_support import ADD, ARCH, load
-from triton_tuned import tuned_add
 
 import jitload
 from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
