@@ -13,7 +13,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -39,7 +39,6 @@ _NO_FUNCTIONS = (
 )
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
-_copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
 
 
 class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
@@ -321,7 +320,8 @@ def _no_library(path: Path) -> LoadError:
 def _path_to_map(path: Path) -> Iterator[Path]:
     """Yield `path`, or the path of a temporary copy if this process has loaded another file from `path`.
 
-    The copy is deleted when the context ends, but the dynamic loader still identifies the library by the copy's name.
+    The copy is deleted when the context ends. The dynamic loader still identifies the library by the copy's path, which
+    is the same whenever the same file is loaded again.
     """
     status = os.stat(path)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -330,24 +330,19 @@ def _path_to_map(path: Path) -> Iterator[Path]:
     if is_unchanged:
         yield path
         return
-    with _lock:
-        earlier_copy = _copies.get((str(path), identity))
-        if earlier_copy and _is_mapped(earlier_copy):
-            yield earlier_copy
-            return
-        with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
-            copy = Path(directory) / path.name
-            shutil.copyfile(path, copy)
-            yield copy
-        _copies[str(path), identity] = copy
+    with _lock, ExitStack() as stack:
+        if not os.path.isdir(_copies().name):  # a cleaner of temporary files has removed it
+            _copies.cache_clear()
+        copy = Path(_copies().name, "-".join(map(str, identity)), path.name)
+        copy.parent.mkdir()
+        stack.callback(shutil.rmtree, copy.parent)
+        yield shutil.copyfile(path, copy)
 
 
-def _is_mapped(path: Path) -> bool:
-    try:
-        ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return False
-    return True
+@functools.cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    """Return the directory for copies, which is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="jitload-")
 
 
 def loader_function(module: Module, name: str) -> functools.partial[Any]:

@@ -99,23 +99,6 @@ static int jitload_is_supported_device(const jitload_kernel* kernel, const jitlo
   return kernel->cpu != NULL && jitload_is_host(device);
 }
 
-/* Return whether all kernels of a function take the same dtype for a parameter. */
-static int jitload_has_one_dtype(const jitload_kernel* kernel, const jitload_param* param) {
-  const jitload_kernel* kernels = kernel->module->kernels;
-  for (int32_t i = 0; i < kernel->module->kernel_count; ++i) {
-    if (!(kernels[i].flags & JITLOAD_DISPATCHES) || strcmp(kernels[i].name, kernel->name) != 0) continue;
-    for (int32_t j = 0; j < kernels[i].variant_count; ++j) {
-      const jitload_kernel* variant = &kernels[kernels[i].first_variant + j];
-      for (int32_t k = 0; k < variant->param_count; ++k) {
-        const jitload_param* other = &variant->params[k];
-        if (other->argument != param->argument) continue;
-        if (other->dtype_code != param->dtype_code || other->dtype_bits != param->dtype_bits) return 0;
-      }
-    }
-  }
-  return 1;
-}
-
 static void jitload_format_expected(const jitload_kernel* kernel, const jitload_param* param, char* text, size_t size) {
   const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
   const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
@@ -123,9 +106,8 @@ static void jitload_format_expected(const jitload_kernel* kernel, const jitload_
   if (param->kind == JITLOAD_POINTER) {
     char dtype[48] = "";
     DLDataType expected = {param->dtype_code, param->dtype_bits, 1};
-    if (param->dtype_bits != 0 && jitload_has_one_dtype(kernel, param)) {
-      jitload_format_dtype(expected, dtype, sizeof dtype);
-    }
+    const int has_one_dtype = param->dtype_bits != 0 && !(kernel->flags & JITLOAD_DISPATCHES);
+    if (has_one_dtype) jitload_format_dtype(expected, dtype, sizeof dtype);
     const char* of_addresses = "";
     if (param->flags & JITLOAD_ADDRESSES) of_addresses = " of addresses (torch.tensor([x.data_ptr() for x in …]))";
     snprintf(text, size, "%s %s%s%s tensor%s%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
