@@ -103,14 +103,13 @@ class Case(NamedTuple):
     options: dict[str, Any]
 
 
+LIKE_X = {"out": {"y": "like x"}}
 X = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 4
 CASES = {
-    "add_one": Case("(Tensor x) -> Tensor", (X,), lambda x: x + 1, {"out": {"y": "like x"}}),
+    "add_one": Case("(Tensor x) -> Tensor", (X,), lambda x: x + 1, LIKE_X),
     "scale_": Case("(Tensor(a0!) x, float factor) -> ()", (X.clone(), 2.5), None, {}),
     "axpy": Case("(Tensor x, Tensor(a1!) y, float a) -> ()", (X, X + 1, 3.0), None, {}),
-    "bias_gelu": Case(
-        "(Tensor x, Tensor? bias) -> Tensor", (X, X[0] - 1), lambda x, b: (x + b).relu(), {"out": {"y": "like x"}}
-    ),
+    "bias_gelu": Case("(Tensor x, Tensor? bias) -> Tensor", (X, X[0] - 1), lambda x, b: (x + b).relu(), LIKE_X),
     "row_sum": Case("(Tensor x) -> Tensor", (X,), lambda x: x.sum(1), {"out": {"y": "[x.shape[0]]"}}),
     "moments": Case(
         "(Tensor x) -> (Tensor, Tensor)",
@@ -132,10 +131,7 @@ CASES = {
     ),
     "to_half": Case("(Tensor x) -> Tensor", (X,), lambda x: x.half(), {"out": {"y": "float16 like x"}}),
     "shift": Case(
-        "(Tensor x, float[] by) -> Tensor",
-        (X, [1.0, 2.0, 3.0, 4.0]),
-        lambda x, by: x + torch.tensor(by),
-        {"out": {"y": "like x"}},
+        "(Tensor x, float[] by) -> Tensor", (X, [1.0, 2.0, 3.0, 4.0]), lambda x, b: x + torch.tensor(b), LIKE_X
     ),
     "pool": Case(
         "(Tensor x, SymInt width) -> Tensor",
@@ -157,7 +153,7 @@ CASES = {
         lambda x, n: x.flatten().view(torch.uint8)[:12],
         {"out": {"y": "uint8[min(n, 4 * x.numel())]"}},
     ),
-    "square": Case("(Tensor x) -> Tensor", (X.double(),), lambda x: x * x, {"out": {"y": "like x"}}),
+    "square": Case("(Tensor x) -> Tensor", (X.double(),), lambda x: x * x, LIKE_X),
     "maybe": Case(
         "(Tensor in_, Tensor(a1!)? seen) -> Tensor", (X, None), lambda x, seen: x - 1, {"out": {"out": "like in_"}}
     ),
