@@ -3,7 +3,6 @@
 import inspect
 import logging
 import os
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,13 +91,9 @@ def test_a_file_with_an_unknown_suffix_is_refused(name, argument, tmp_path):
     assert f"{name}': its suffix" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("nowhere.cu", "cannot be read: No such file"), ("k.ptx", r"is PTX: compile it with compile_cubin\(\)")],
-)
-def test_a_file_that_cannot_be_a_source_is_named(name, problem):
-    with pytest.raises(jitload.JitLoadError, match=f"source '{re.escape(name)}' {problem}"):
-        jitload.build("m", sources=name, arch=ARCH)
+def test_a_file_that_cannot_be_read_is_named():
+    with pytest.raises(jitload.JitLoadError, match=r"source 'nowhere\.cu' cannot be read: No such file"):
+        jitload.build("m", sources="nowhere.cu", arch=ARCH)
 
 
 def test_several_files_each_find_their_neighbours(tmp_path):

@@ -41,7 +41,7 @@ BAD_SOURCES = [
     ([" ", "\n"], "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
     ("a\0b", "cuda_sources contains a NUL character, at which compilers stop reading"),
     ("// \ud800", "cuda_sources is not valid Unicode: it has a lone surrogate at position 3"),
-    (5, "cuda_sources must be a str or a list of str, got int"),
+    (5, "cuda_sources must be a str or a list of str, got 5"),
 ]
 
 

@@ -107,7 +107,6 @@ BROKEN_KERNELS = {
     "a<b": (1, "nothing closes this '<'"),
     "a(int), b": (6, "only parameter types in parentheses may follow the kernel's name"),
     "__jitload_probe<int>": (0, "names that begin with '__jitload_' are reserved"),
-    "a" * 32_769: (0, "it is longer than 32768 characters"),
 }
 
 

@@ -285,11 +285,9 @@ class _Compilation:
         The probe's symbol contains the kernel's type, or is "" if NVRTC rejected the probe.
         """
         if name := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
-            declarations = (_declaration(c) for c in self._source.reading.candidates if c.name == name)
             raise SignatureError(
                 f"kernel {name!r} cannot be compiled, because NVRTC or the source has another function of this "
-                "name. Give the kernel another name, or name the types of its parameters, "
-                f"functions={{'f': Launch({next(declarations, f'{name}(…)')!r}, …)}}."
+                f"name. Give the kernel another name, or name the types of its parameters, Launch({f'{name}(…)'!r})."
             )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))

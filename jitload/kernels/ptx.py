@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.nvjitlink import Format, LinkJob, link
@@ -19,6 +18,7 @@ from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 from jitload.words import Argument, Words
 
+_PACKAGE = "nvidia-nvjitlink  (nvidia-nvjitlink-cu12 for CUDA 12)"
 _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")
 _TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
@@ -101,10 +101,11 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
 def _compile(job: LinkJob, settings: Settings) -> Cubin:
     path = find_nvjitlink(settings)
     if path is None:
-        raise _no_linker_error(job, settings)
+        problem = f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found"
+        raise ToolchainError(f"{problem}. Install it with: pip install {_PACKAGE}")
     linked = link(path, job)
     if linked.cubin is None:
-        raise _link_error(job, linked.log, path)
+        raise _link_error(job, linked.log)
     image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
     cubin = typed_cubin(linked.cubin, image, log=linked.log)
     if job.format == "fatbin" and not cubin.kernels:
@@ -119,19 +120,6 @@ def _nvjitlink_option(option: str) -> str:
     return option
 
 
-def _no_linker_error(job: LinkJob, settings: Settings) -> ToolchainError:
-    older = "" if settings.nvrtc == "12" else f"  (or {_install_command(12)} for a driver older than CUDA 13)"
-    command = _install_command(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13)
-    return ToolchainError(
-        f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found. Install it with: "
-        f"{command}{older}"
-    )
-
-
-def _install_command(major: int) -> str:
-    return f"pip install nvidia-nvjitlink{'-cu12' if major == 12 else ''}"
-
-
 def _no_code_error(job: LinkJob) -> JitLoadError:
     """Return the error for a fatbin that has no PTX for the architecture. Linkers ignore machine code in fatbins."""
     archs = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
@@ -141,15 +129,14 @@ def _no_code_error(job: LinkJob) -> JitLoadError:
     )
 
 
-def _link_error(job: LinkJob, log: str, path: Path) -> JitLoadError:
-    """Return the error for a job that the nvJitLink at `path` rejected."""
+def _link_error(job: LinkJob, log: str) -> JitLoadError:
+    """Return the error for a job that nvJitLink rejected."""
     if job.format == "fatbin" and "bad input" in log:
         return _no_code_error(job)
-    newer = _install_command(int(path.suffix[1:])).replace("install", "install -U")
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
         return ToolchainError(
             f"nvJitLink does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
-            f"newer linker: {newer}"
+            f"newer linker: pip install -U {_PACKAGE}"
         )
     diagnostics = tuple(
         Diagnostic(
@@ -158,15 +145,15 @@ def _link_error(job: LinkJob, log: str, path: Path) -> JitLoadError:
         for line, severity, message in _DIAGNOSTIC.findall(log)
     )
     command = (f"--gpu-architecture={job.arch}", *job.options)
-    hint = _hint(job, log, newer)
+    hint = _hint(job, log)
     return CompileError(stage="ptx", name=job.name, log=log, diagnostics=diagnostics, command=command, hint=hint)
 
 
-def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
+def _hint(job: LinkJob, log: str) -> str:
     if "Unsupported .version" in log or "need newer version of nvJitLink" in log:
         format_name = job.format.upper()
         return (
-            f"This {format_name} is newer than the linker. Install a newer linker ({newer_linker}), "
+            f"This {format_name} is newer than the linker. Install a newer linker (pip install -U {_PACKAGE}), "
             f"or generate the {format_name} with an older compiler."
         )
     if (target := _TARGET.search(job.data)) and ("with .target '" in log or "specified by .target is higher" in log):

@@ -121,13 +121,8 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
     """Return the texts in `value`, one str or several. `argument` is the value's name in error messages."""
     if value is None:
         return ()
-    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
-        raise JitLoadError(f"{argument} must be a str or a list of str, got {type(value).__name__}")
-    texts = (value,) if isinstance(value, str) else tuple(value)
+    texts = (value,) if isinstance(value, str) else _read_list(value, argument, str, "a str or a list of str")
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            item = f"{type(text).__name__} at position {number}"
-            raise JitLoadError(f"{argument} must be a str or a list of str, got {item}")
         check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
     return tuple(text.removeprefix("\ufeff") for text in texts)
 
@@ -142,9 +137,9 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
 
 def _read_list(value: object, argument: str, type_: UnionType | type[str], expected: str) -> list[Any]:
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray) else None
-    if items is None or not all(isinstance(item, type_) for item in items):
-        shown = value if items is None else items
-        raise JitLoadError(f"{argument} must be {expected}, got {shown!r}")
+    wrong = [value] if items is None else [item for item in items if not isinstance(item, type_)]
+    if items is None or wrong:
+        raise JitLoadError(f"{argument} must be {expected}, got {wrong[0]!r:.200}")
     return items
 
 

@@ -97,10 +97,8 @@ def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
     shown = os.fsdecode(path)[:200]
     try:
         return Path(os.fsdecode(path)).read_bytes()
-    except ValueError as error:  # the text has a NUL character: a cubin's bytes that were decoded
-        raise JitLoadError(f"{label} is a str that is not a path ({error}); pass the cubin as bytes") from error
-    except OSError as error:
-        raise JitLoadError(f"{label}: {shown!r} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL character, in a cubin's bytes that were decoded
+        raise JitLoadError(f"{label}: {shown!r} cannot be read as a file: {error}") from error
 
 
 def _unwrap(value: Any, label: str) -> Any:
@@ -117,8 +115,4 @@ def _unwrap(value: Any, label: str) -> Any:
     for attribute in ("cubin", "kernel"):
         if (inner := getattr(value, attribute, None)) is not None:
             return inner
-    if callable(getattr(value, "warmup", None)):
-        raise JitLoadError(
-            f"{label}: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…) returns"
-        )
     return value

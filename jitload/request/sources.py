@@ -94,11 +94,6 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             cubins[path.stem] = path
         elif suffix in _OBJECT_SUFFIXES:
             objects.append(str(path.absolute()))
-        elif suffix == ".ptx":
-            raise JitLoadError(
-                f"source {_printable(str(path))!r} is PTX: compile it with compile_cubin(), and pass the result as "
-                "embed_cubin=."
-            )
         elif suffix not in SUFFIXES:
             contents = ", ".join(f"{content} ({', '.join(suffixes)})" for content, suffixes in _CONTENTS.items())
             raise JitLoadError(

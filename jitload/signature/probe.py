@@ -52,7 +52,6 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 )
 
 _INSTANTIATIONS = "__jitload_instantiations"  # the file name in messages about the lines of `instantiations`
-_MAX_LENGTH = 32_768
 _ALLOWED_TEXT = r"(?a)[\w:<>,*&()\[\]. +!|~^-]*"
 _QUALIFIED_NAME = r"(?a)(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*"
 _IS_NAME_EXPRESSION = rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)"
@@ -156,8 +155,6 @@ def _check_characters(text: str) -> None:
     """Raise LaunchSpecError for text that could be more than a kernel's name, such as text with a string or `;`."""
     if not text:
         raise _syntax_error(text, 0, "it is empty")
-    if len(text) > _MAX_LENGTH:
-        raise _syntax_error(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
     allowed = re.match(_ALLOWED_TEXT, text)
     end = allowed.end() if allowed else 0
     if end < len(text):
