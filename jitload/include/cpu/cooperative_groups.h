@@ -210,9 +210,9 @@ class thread_block_tile;
 template <unsigned int Size, class Parent>
 constexpr unsigned __jitload_groups::parent_size<thread_block_tile<Size, Parent>> = Size;
 
-/* A tile whose type does not name its parent. It stores its rank in the parent, and how many tiles the parent has. */
-template <unsigned int Size>
-class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, public thread_group {
+/* A tile stores its rank in the parent, and how many tiles the parent has. Its type may leave the parent out. */
+template <unsigned int Size, class Parent>
+class thread_block_tile : public __jitload_groups::tile<Size>, public thread_group {
   typedef __jitload_groups::tile<Size> tile;
 
  public:
@@ -220,10 +220,11 @@ class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, publi
   using tile::size;
   using tile::sync;
   using tile::thread_rank;
-  template <class Parent>
-  __JITLOAD_MEMBER thread_block_tile(const thread_block_tile<Size, Parent>& other)
-      : thread_group(__jitload_groups::coalesced_type, tile::__jitload_mask()),
-        meta_rank_(other.meta_group_rank()), meta_size_(other.meta_group_size()) {}
+  __JITLOAD_MEMBER thread_block_tile(__jitload_groups::group_type type, unsigned rank, unsigned count)
+      : thread_group(type, tile::__jitload_mask()), meta_rank_(rank), meta_size_(count) {}
+  template <class Other>
+  __JITLOAD_MEMBER thread_block_tile(const thread_block_tile<Size, Other>& other)
+      : thread_block_tile(__jitload_groups::coalesced_type, other.meta_group_rank(), other.meta_group_size()) {}
   __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
   __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
 
@@ -232,23 +233,14 @@ class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, publi
 };
 
 template <unsigned int Size, class Parent>
-class thread_block_tile : public __jitload_groups::tile<Size> {
- public:
-  __JITLOAD_MEMBER explicit thread_block_tile(__jitload_groups::group_type) {}
-  __JITLOAD_MEMBER operator thread_block_tile<Size, void>() const { return thread_block_tile<Size, void>(*this); }
-  static __JITLOAD_MEMBER unsigned int meta_group_rank() { return Parent::thread_rank() / Size; }
-  static __JITLOAD_MEMBER unsigned int meta_group_size() { return (Parent::size() + Size - 1) / Size; }
-};
-
-template <unsigned int Size, class Parent>
-__JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+__JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent& parent) {
   static_assert(__jitload_groups::parent_size<Parent> != 0, "only blocks and tiles have tiles of static size");
   static_assert(__jitload_groups::parent_size<Parent> > Size, "a tile is smaller than the group it is part of");
-  return thread_block_tile<Size, Parent>(__jitload_groups::coalesced_type);
+  return thread_block_tile<Size, Parent>(__jitload_groups::coalesced_type, parent.thread_rank() / Size,
+                                         (parent.size() + Size - 1) / Size);
 }
 __JITLOAD_INLINE thread_block_tile<1, void> this_thread() {
-  typedef thread_block_tile<1, thread_block> single;
-  return thread_block_tile<1, single>(__jitload_groups::coalesced_type);
+  return thread_block_tile<1, void>(__jitload_groups::coalesced_type, 0, 1);
 }
 
 /* ---- parts of a warp -------------------------------------------------------------------------------------------- */

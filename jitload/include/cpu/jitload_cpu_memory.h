@@ -166,50 +166,22 @@ enum {
   __NV_THREAD_SCOPE_SYSTEM
 };
 
-/* A loop around a load, or around an exchange that fails, waits for another thread. */
-template <class __jitload_t>
-__JITLOAD_INLINE void __nv_atomic_load(const __jitload_t* p, __jitload_t* result, int, int = 0) {
-  __jitload_yield();
-  __atomic_load(p, result, __ATOMIC_SEQ_CST);
-}
-template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __nv_atomic_load_n(const __jitload_t* p, int, int = 0) {
-  __jitload_t value;
-  __nv_atomic_load(p, &value, 0);
-  return value;
-}
-template <class __jitload_t>
-__JITLOAD_INLINE void __nv_atomic_store(__jitload_t* p, __jitload_t* value, int, int = 0) {
-  __atomic_store(p, value, __ATOMIC_SEQ_CST);
-}
-template <class __jitload_t>
-__JITLOAD_INLINE void __nv_atomic_store_n(__jitload_t* p, typename __jitload_same<__jitload_t>::type value, int, int = 0) {
-  __atomic_store(p, &value, __ATOMIC_SEQ_CST);
-}
-template <class __jitload_t>
-__JITLOAD_INLINE void __nv_atomic_exchange(__jitload_t* p, __jitload_t* value, __jitload_t* result, int, int = 0) {
-  __jitload_yield(); /* *p may be a lock that another thread holds */
-  __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST);
-}
-template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __nv_atomic_exchange_n(__jitload_t* p, typename __jitload_same<__jitload_t>::type value, int,
-                                                    int = 0) {
-  __jitload_t result;
-  __nv_atomic_exchange(p, &value, &result, 0);
-  return result;
-}
-template <class __jitload_t>
-__JITLOAD_INLINE bool __nv_atomic_compare_exchange(__jitload_t* p, __jitload_t* expected, __jitload_t* desired, bool, int,
-                                                   int, int = 0) {
-  if (__atomic_compare_exchange(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return true;
+/* A loop around a load, or around an exchange that fails, waits for another thread. The last parameters, which are left
+ * out here, are orders and the scope. */
+#define __nv_atomic_load(p, result, ...) (__jitload_yield(), __atomic_load(p, result, __ATOMIC_SEQ_CST))
+#define __nv_atomic_load_n(p, ...) (__jitload_yield(), __atomic_load_n(p, __ATOMIC_SEQ_CST))
+#define __nv_atomic_store(p, value, ...) __atomic_store(p, value, __ATOMIC_SEQ_CST)
+#define __nv_atomic_store_n(p, value, ...) __atomic_store_n(p, value, __ATOMIC_SEQ_CST)
+#define __nv_atomic_exchange(p, value, result, ...) (__jitload_yield(), __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST))
+#define __nv_atomic_exchange_n(p, value, ...) (__jitload_yield(), __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST))
+#define __nv_atomic_compare_exchange(p, expected, desired, ...) \
+  (__atomic_compare_exchange(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || __jitload_failed())
+#define __nv_atomic_compare_exchange_n(p, expected, desired, ...) \
+  (__atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || __jitload_failed())
+#define __nv_atomic_thread_fence(...) __atomic_thread_fence(__ATOMIC_SEQ_CST)
+__JITLOAD_INLINE bool __jitload_failed() {
   __jitload_yield();
   return false;
-}
-template <class __jitload_t>
-__JITLOAD_INLINE bool __nv_atomic_compare_exchange_n(__jitload_t* p, __jitload_t* expected,
-                                                     typename __jitload_same<__jitload_t>::type desired, bool, int, int,
-                                                     int = 0) {
-  return __nv_atomic_compare_exchange(p, expected, &desired, false, 0, 0);
 }
 
 template <size_t>
@@ -243,6 +215,5 @@ __JITLOAD_NV_ATOMIC(xor, a ^ b)
 __JITLOAD_NV_ATOMIC(min, a < b ? a : b)
 __JITLOAD_NV_ATOMIC(max, a > b ? a : b)
 #undef __JITLOAD_NV_ATOMIC
-__JITLOAD_INLINE void __nv_atomic_thread_fence(int, int = 0) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 #endif /* JITLOAD_CPU_MEMORY_H_ */
