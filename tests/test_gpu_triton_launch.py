@@ -1,4 +1,4 @@
-"""What a launch of a Triton kernel does on a GPU beyond a usual one: scratch memory, clusters, tensor descriptors.
+"""What a launch of a Triton kernel does on a GPU beyond a usual one: scratch memory, tensor descriptors.
 
 The kernels are CUDA C++ with the parameters of Triton's, so that no Triton is needed.
 """
@@ -44,12 +44,6 @@ KEEP = f"""
     const int is_right = (unsigned long long)p2 % 128 == 0 && p3 == 0;
     ((int*)p0)[blockIdx.x * {THREADS} + threadIdx.x] = is_right ? *(volatile int*)&kept[threadIdx.x] : -1;
 """
-CLUSTER = """
-    unsigned size, rank;
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    if (threadIdx.x == 0) ((int*)p0)[blockIdx.x] = size * 100 + rank;
-"""
 # One tile of 8 rows and 32 columns at a place of the matrix; then what the kernel was told of its layout.
 FETCH = f"""
     float* out = (float*)p5;
@@ -63,12 +57,6 @@ def _keeper(arch: str) -> TritonFunction:
     scratch = Scratch(size=4 * THREADS, alignment=128)
     spec = specialize("keep", arguments, global_scratch=scratch, assumptions=(multiple("out"),))
     return function("keep", ("keep", stand_in(spec, arch, body=KEEP)), grid=BLOCKS)
-
-
-def _cluster(arch: str, size: int) -> TritonFunction:
-    name = f"cluster{size}"
-    spec = specialize(name, [parameter("out", "*i32")], num_ctas=size, cluster=(size, 1, 1), num_warps=1)
-    return function(name, (name, stand_in(spec, arch, body=CLUSTER)), grid=f"out.numel() // {size}")
 
 
 def _fetch(arch: str) -> TritonFunction:
@@ -85,8 +73,7 @@ def _fetch(arch: str) -> TritonFunction:
 @functools.cache
 def build(arch: str = "native") -> Path:
     """Build the library once; it stays until the process ends."""
-    functions = [_keeper(arch), *(_cluster(arch, size) for size in (2, 8, 16)), _fetch(arch)]
-    return build_triton(Path(tempfile.mkdtemp(prefix="jitload-test-")) / "gpu", *functions)
+    return build_triton(Path(tempfile.mkdtemp(prefix="jitload-test-")) / "gpu", _keeper(arch), _fetch(arch))
 
 
 @functools.cache
@@ -198,18 +185,6 @@ def _copy() -> Path:
     copy = Path(tempfile.mkdtemp(prefix="jitload-test-")) / "kernels.so"
     copy.write_bytes(build().read_bytes())
     return copy
-
-
-@pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("size", [2, 8, 16])
-def test_a_program_of_several_blocks_is_one_cluster(size):
-    out = torch.zeros(10 * size, dtype=torch.int32, device="cuda")
-    load()[f"cluster{size}"](out)
-    ranks = torch.arange(size, dtype=torch.int32, device="cuda").repeat(10)
-    assert torch.equal(out, 100 * size + ranks)
-    out.zero_()
-    load()[f"cluster{size}"][3](out)  # programs, not blocks
-    assert torch.count_nonzero(out).item() == 3 * size
 
 
 def fetch(matrix: Any, column: int, row: int) -> tuple[torch.Tensor, list[float]]:
