@@ -7,10 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from builds import ADD, ARCH, build, kernel, load, message
 
 import jitload
+import jitload.dtype
+import jitload.extension
 from jitload import Launch
 from jitload.nvrtc import nvrtc_compile
 from jitload.request.arguments import read_flags, read_options
@@ -290,3 +294,32 @@ def test_threads_that_make_one_call_share_the_module_and_the_output(tmp_path):
     assert os.listdir(tmp_path) == ["out.so"]
     assert load(text) is modules[0]
     assert load(text, keep_module_alive=False) is not modules[0]
+
+
+TYPES = [
+    ("float32", "float"),
+    ("torch.uint8", "uint8_t"),
+    (torch.float16, "__half"),
+    (torch.bfloat16, "__nv_bfloat16"),
+    (torch.float8_e4m3fn, "__nv_fp8_e4m3"),
+    (np.dtype("int64"), "int64_t"),
+    (torch.bool, "bool"),
+    (np.float32, "float"),
+    (np.bool_, "bool"),
+    (np.uint8, "uint8_t"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "expected"), TYPES)
+def test_the_cpp_type_of_a_dtype(dtype, expected):
+    assert jitload.to_cpp_dtype(dtype) == expected
+
+
+def test_a_dtype_without_a_cpp_type():
+    with pytest.raises(ValueError, match=r"^CUDA has no C\+\+ type for dtype 'complex64'; it has types for float32, "):
+        jitload.to_cpp_dtype(torch.complex64)
+
+
+def test_the_loading_functions_under_the_path_of_upstream():
+    assert jitload.extension.load_inline is jitload.load_inline
+    assert jitload.extension.build is jitload.build

@@ -1,5 +1,6 @@
-"""The launcher header on a Hopper GPU: launch attributes by each of its ways, shared memory, and refused launches."""
+"""Launch attributes, shared memory and refused launches on a Hopper GPU, by the C++ launcher and by a `Launch`."""
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -13,6 +14,7 @@ from support.hopper import (
     ints,
     kernel_attribute,
     launch,
+    load_functions,
     load_wrapper,
     node_attribute,
 )
@@ -64,18 +66,29 @@ def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way):
     assert all_is_well()
 
 
-def test_a_captured_launch_has_the_attributes(way):
-    how = How(grid=(32, 2, 1), cluster=(4, 2, 1), policy=1, priority=-2)
+def check_attributes(launch_along: Callable[[torch.Tensor, int], None]) -> None:
+    """Capture a launch, and read the attributes of `URGENT` back."""
     out = ints(64)
-    launch(way, "ask_neighbour", out, 0, how)
+    launch_along(out, 0)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
-        launch(way, "ask_neighbour", out, 1, how)
+        launch_along(out, 1)
     assert node_attribute(graph, 4) == [4, 2, 1]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     assert node_attribute(graph, 5)[0] == 1  # …_CLUSTER_SCHEDULING_POLICY_PREFERENCE: spread
     assert node_attribute(graph, 8)[0] == -2  # …_PRIORITY
     graph.replay()
-    assert out.tolist() == neighbours(how, 1)
+    assert out.tolist() == neighbours(URGENT, 1)
+
+
+URGENT = How(grid=(32, 2, 1), cluster=(4, 2, 1), policy=1, priority=-2)
+
+
+def test_a_captured_launch_has_the_attributes(way):
+    check_attributes(lambda out, axis: launch(way, "ask_neighbour", out, axis, URGENT))
+
+
+def test_a_captured_call_has_the_attributes():
+    check_attributes(load_functions().urgent)
 
 
 def test_a_cooperative_grid_meets_at_its_barrier(way):
@@ -151,3 +164,27 @@ def test_a_fatbin_that_we_write_runs():
     with pytest.raises(RuntimeError, match="fatbin"):
         module.run(make_fatbin([("sm_80", images["sm_80"])]), x)
     assert all_is_well()
+
+
+def test_a_large_cluster_that_the_kernel_declares():
+    out = ints(32)
+    load_functions().declared(out, 0)
+    assert set(out.tolist()) == {16}
+    with pytest.raises(RuntimeError, match=r"grid\.x \(24\) is not a multiple of the kernel's own cluster\.x \(16\)$"):
+        load_functions().declared[24, 32](out, 0)
+
+
+FIRST_NS = 20_000_000  # how long the first kernel takes: much longer than two launches from a busy processor
+
+
+@pytest.mark.parametrize("follower", ["follow", "follow_in_turn"])
+def test_a_dependent_pair_overlaps(follower):
+    functions = load_functions()
+    times = torch.zeros(4, dtype=torch.uint64, device="cuda")
+    for nanoseconds in (1000, FIRST_NS):  # the first round loads what is needed
+        torch.cuda.synchronize()
+        functions.begin_early(times, nanoseconds)
+        functions[follower](times, 0)
+    first_ended, second_began, had_waited, seen = times.view(torch.int64).tolist()
+    assert (second_began < first_ended - FIRST_NS // 2) == (follower == "follow")
+    assert had_waited >= first_ended == seen
