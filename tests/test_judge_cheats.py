@@ -141,20 +141,6 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
         "with _disable_current_modes(): torch.add(x, 1, out=y)",
         "from torch.utils._python_dispatch import _disable_current_modes",
     ),
-    "a forged answer": (
-        "cheat", "by its process's clock",
-        f"""
-        frame = sys._getframe(2)
-        while "process" not in frame.f_locals:
-            frame = frame.f_back
-        process = frame.f_locals["process"]
-        real = type(process).call
-        process.call = lambda *args: {{**real(process, *args), "us": 1.0}}
-        time.sleep(0.02)
-        {RIGHT_BODY}
-        """,
-        "import sys",
-    ),
     "memory that may be right": ("wrong", "differs", "return torch.empty_like(x)", ""),
 }  # fmt: skip
 

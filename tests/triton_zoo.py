@@ -15,18 +15,16 @@ class Mode(IntEnum):
 
 
 @triton.jit
-def add_norm(
-    x_ptr, more_ptr, out_ptr, x_step: tl.int64, more_step: tl.int64, n, eps, bias: tl.float32,
+def add_bias(
+    x_ptr, more_ptr, x_step: tl.int64, n, bias: tl.float32,
     HAS_MORE: tl.constexpr, BLOCK: tl.constexpr, DTYPE: tl.constexpr = tl.bfloat16,
 ):  # fmt: skip
     """Annotated types, a pointer that may be None, a type as a constexpr with a default."""
-    row = tl.program_id(0).to(tl.int64)
-    offsets = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * x_step + offsets, mask=offsets < n, other=0.0).to(tl.float32)
+    offsets = tl.program_id(0).to(tl.int64) * x_step + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0).to(tl.float32)
     if HAS_MORE:
-        x += tl.load(more_ptr + row * more_step + offsets, mask=offsets < n, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(x * x, axis=0) / n + eps)
-    tl.store(out_ptr + row * x_step + offsets, (x * scale + bias).to(DTYPE), mask=offsets < n)
+        x += tl.load(more_ptr + offsets, mask=offsets < n, other=0.0).to(tl.float32)
+    tl.store(x_ptr + offsets, (x + bias).to(DTYPE), mask=offsets < n)
 
 
 @triton.jit
@@ -80,15 +78,11 @@ def modes(x_ptr, MODE: tl.constexpr, SHAPE: tl.constexpr, DTYPE: tl.constexpr, F
 
 
 @triton.jit
-def assorted(x_ptr, out_ptr, bins_ptr, n, BLOCK: tl.constexpr):
-    """A histogram, a scan, an order, libdevice and a line of PTX."""
-    offsets = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0)
-    tl.store(bins_ptr + tl.arange(0, 64), tl.histogram(x, 64))
-    x = libdevice.tanh(tl.sort(tl.cumsum(x, 0).to(tl.float32)))
-    ptx: tl.constexpr = "lg2.approx.f32 $0, $1;"
-    x = tl.inline_asm_elementwise(ptx, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    tl.store(out_ptr + offsets, x, mask=offsets < n)
+def assorted(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    """A function of libdevice and a line of PTX."""
+    x = libdevice.tanh(tl.load(x_ptr + tl.arange(0, BLOCK)))
+    x = tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(out_ptr + tl.arange(0, BLOCK), x)
 
 
 @triton.jit
