@@ -1,52 +1,16 @@
-"""Arrays that are not torch's on a GPU: plain DLPack, tvm-ffi, CuPy, JAX, Numba."""
+"""Arrays of CuPy, JAX and Numba on a GPU."""
 
 import importlib.util
-from typing import Any
 
 import pytest
-import torch
-from support.gpu import keep_busy, new_stream, run_program, values
-from support.kernels import load
-
-import jitload
+from support.gpu import run_program
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-
-
-class Foreign:
-    """An array of a library that knows DLPack and nothing else."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.tensor.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, number = self.tensor.__dlpack_device__()
-        return int(kind), number
-
-
-@pytest.fixture(scope="module")
-def mod(gpu: None) -> jitload.Module:
-    return load("vector")
 
 
 def needs(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-
-
-def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod):
-    x, y = torch.zeros(100, device="cuda"), torch.zeros(100, device="cuda")
-    torch.cuda.synchronize()
-    side = new_stream()
-    with torch.cuda.stream(side):
-        keep_busy()
-        x.fill_(7)
-        mod.add_one(x, Foreign(y))
-    side.synchronize()
-    assert values(y) == [8]
 
 
 def test_cupy_arrays_and_streams():

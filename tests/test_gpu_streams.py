@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import tvm_ffi
 from support.gpu import keep_busy, new_stream, run_program, values, variable
 from support.kernels import build, load
 
@@ -40,6 +41,14 @@ def test_a_launch_follows_the_work_of_torchs_current_stream(mod, side):
     x, y = delayed_seven(side)
     with torch.cuda.stream(side):
         mod.add_one(x, y)
+    side.synchronize()
+    assert values(y) == [8]
+
+
+def test_arrays_of_others_beside_torchs_follow_torchs_stream(mod, side):
+    x, y = delayed_seven(side)
+    with torch.cuda.stream(side):
+        mod.add_one(x, tvm_ffi.from_dlpack(y))
     side.synchronize()
     assert values(y) == [8]
 
