@@ -154,7 +154,7 @@ def test_kernels_in_a_header_that_the_flags_include(tmp_path):
     assert list(load("struct Unused;", extra_cuda_cflags=["-include", os.fspath(header)])) == ["add"]
 
 
-FLAGS = (
+VARIABLES = (
     ("JITLOAD_ISOLATE", "isolates", False),
     ("JITLOAD_CPU_GPU_CHECK", "checks_for_gpu", True),
     ("JITLOAD_PRECOMPILE", "precompiles", True),
@@ -163,7 +163,7 @@ FLAGS = (
 )
 
 
-@pytest.mark.parametrize(("variable", "field", "default"), FLAGS)
+@pytest.mark.parametrize(("variable", "field", "default"), VARIABLES)
 def test_variables_that_turn_something_on_or_off(monkeypatch, variable, field, default):
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "file:///nowhere")
     texts = [("", default), *((text, True) for text in ("1", "true", "YES", "On"))]

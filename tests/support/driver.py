@@ -154,13 +154,11 @@ class StubDriver:
 
     def create_context(self, device: int) -> int:
         """Return a handle of a context beside the primary one, such as a green context."""
-        handle: int = self.library.stub_create_context(device)
-        return handle
+        return int(self.library.stub_create_context(device))
 
     def create_stream(self, device: int) -> int:
         """Return a handle of a stream that belongs to a device; other numbers are streams of any device."""
-        handle: int = self.library.stub_create_stream(device)
-        return handle
+        return int(self.library.stub_create_stream(device))
 
 
 def _load(path: Path) -> ctypes.CDLL:

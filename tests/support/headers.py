@@ -29,11 +29,7 @@ SANITIZED = ["-O1"]  # the same for kernels with `sanitize=`
 def share_headers(run_dir: Path, patch: pytest.MonkeyPatch) -> None:
     """Let this process use the precompiled headers of a test run.
 
-    The programs that tests start have none, unless they call this, too.
-
-    Args:
-        run_dir: The directory that all processes of the run share; its `shared/cache` is their cache.
-        patch: What undoes the changes.
+    The programs that tests start have none, unless they call this, too. All processes of the run share `run_dir`.
     """
     _share_prelude(run_dir / "shared" / "cache", patch)
     _share_cpu_header(run_dir / "cpu_header", patch)
