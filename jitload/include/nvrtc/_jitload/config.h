@@ -25,8 +25,8 @@ typedef decltype(nullptr) nullptr_t;
 }  // namespace std
 
 namespace __jitload {
-// kind<T>::value is 1 for integers, 2 for float, and 3 for double. It is 0 for other types. It is an enumerator, because
-// a constant would be a variable in each cubin.
+// kind<T>::value is 1 for integers, 2 for float, and 3 for double. It is 0 for other types. It is an enumerator,
+// because a constant would be a variable in each cubin.
 template <class T> struct kind { enum { value = 0 }; };
 template <> struct kind<float> { enum { value = 2 }; };
 template <> struct kind<double> { enum { value = 3 }; };

@@ -4,15 +4,7 @@
 
 template <class T>
 struct __jitload_typeof {
-  typedef T type;
-};
-template <class T>
-struct __jitload_typeof<T&> {
-  typedef T type;
-};
-template <class T>
-struct __jitload_typeof<T&&> {
-  typedef T type;
+  typedef __remove_reference(T) type;
 };
 
 #define __extension__
