@@ -20,9 +20,6 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(low, min(high, value))
 
 
-# ---- bits and words -----------------------------------------------------------------------------------------------
-
-
 def bits_row(x: Any, y: Any) -> list[int]:
     a, b = int(x), int(y)
     wide, s, t, by = a << 32 | b, signed(a), signed(b), b & 63
@@ -112,9 +109,6 @@ def bfloats_of_integers(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
     return {1: torch.tensor(row, dtype=torch.float64)}
 
 
-# ---- numbers ------------------------------------------------------------------------------------------------------
-
-
 def _half_even(value: float) -> int:
     return round(Fraction(value))
 
@@ -185,9 +179,6 @@ def _root(value: Fraction, mode: int) -> np.float32:
     """Return the square root: an exact one of a float32 is rare, so the neighbours decide."""
     fine = Fraction(math.isqrt(value.numerator * value.denominator << 160), value.denominator << 80)
     return _round_to(fine, mode)
-
-
-# ---- warps ----------------------------------------------------------------------------------------------------------
 
 
 def _per_warp(x: torch.Tensor, function: Callable[[list[int]], list[list[int]]]) -> np.ndarray[Any, Any]:

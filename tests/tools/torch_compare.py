@@ -31,9 +31,6 @@ _TYPE = re.compile(r"\btorch\.(cuda\.)?(sparse\.)?(Byte|Char|Double|Float|Int|Lo
 _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 
 
-# ---- one text, in a process of its own -----------------------------------------------------------------------------
-
-
 def run_program(program: Program, peer: str, record: Path) -> None:
     """Build a text and run its calls; write what happened after each, because a call may end the process.
 
@@ -121,9 +118,6 @@ def _describe(value: Any) -> Any:
     if isinstance(value, dict):
         return "dict", [(_describe(key), _describe(item)) for key, item in value.items()]
     return type(value).__name__, described(value)
-
-
-# ---- all texts -----------------------------------------------------------------------------------------------------
 
 
 def run_all(programs: list[Program], options: argparse.Namespace) -> None:
