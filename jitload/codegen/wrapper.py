@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,22 +152,13 @@ def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
     """
     record = write_record(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
-    names = [export.name for export in wrapper.exports]
-    facts = wrapper_facts(wrapper.images, kernels, names, record)
-    return record, {**facts, "cpu": _cpu_part(wrapper)}
-
-
-def wrapper_facts(
-    images: Sequence[EmbeddedImage], kernels: Sequence[Export], exports: Sequence[str], record: Record
-) -> dict[str, Any]:
-    """Return what the template of a wrapper needs. The first kernels of the record are exported as `exports`."""
-    return {
-        "images": [{"name": image.name, "file": image.file} for image in images],
-        "exports": [*exports],
+    return record, {
+        "images": [{"name": image.name, "file": image.file} for image in wrapper.images],
+        "exports": [export.name for export in wrapper.exports],
         "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
         "addresses": [*record.addresses],
         "record": RECORD_FILE,
-        "cpu": None,
+        "cpu": _cpu_part(wrapper),
     }
 
 
@@ -182,13 +173,8 @@ def write_record_files(record: Record, facts: Mapping[str, Any], work_dir: Path)
 def write_wrapper(work_dir: Path) -> tuple[str, ...]:
     """Write the C++ of the wrapper that embeds the record in a directory. Return the names of the embedded files."""
     facts = json.loads((work_dir / _FACTS_FILE).read_text(encoding="utf-8"))
-    (work_dir / "wrapper.cc").write_text(render_wrapper(facts), encoding="utf-8")
+    (work_dir / "wrapper.cc").write_text(load_template().render(wrapper=facts), encoding="utf-8")
     return (*(image["file"] for image in facts["images"]), RECORD_FILE)
-
-
-def render_wrapper(facts: Mapping[str, Any]) -> str:
-    """Return the C++ of a wrapper."""
-    return load_template("wrapper.cc.jinja").render(wrapper=facts)
 
 
 def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
@@ -301,9 +287,9 @@ def to_json(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-@lru_cache(maxsize=4)
-def load_template(name: str) -> Template:
-    """Return a parsed template."""
+@cache
+def load_template() -> Template:
+    """Return the parsed template of a wrapper."""
     import jinja2
 
     package = Path(__file__).parents[1]
@@ -316,7 +302,7 @@ def load_template(name: str) -> Template:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the text is C++; the user's texts are escaped by `c_string`
     )
-    return environment.get_template(name)
+    return environment.get_template("wrapper.cc.jinja")
 
 
 def c_string(text: str) -> str:

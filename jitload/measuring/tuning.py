@@ -125,10 +125,17 @@ class Tuning:
         Raises:
             JitLoadError: matplotlib is not installed, or nothing was measured.
         """
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        figure, axes = _make_figure(len(groups), 7, max(map(len, groups)))
+        lines = min(max(map(len, groups)), _MAX_BARS)
+        size = 7, max(3.5, 1 + 0.25 * lines) * len(groups)
+        figure, axes = plt.subplots(len(groups), 1, figsize=size, squeeze=False, layout="constrained")
+        plt.close(figure)  # otherwise, a notebook would show the figure twice
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
             axis.set_title(_title(rows))
@@ -170,18 +177,6 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     axes.set_yticks(range(len(ys)), map(str, ys))
     axes.set_xlabel(names[1])
     axes.set_ylabel(names[0])
-
-
-def _make_figure(rows: int, width: float, lines: int) -> tuple[Any, Any]:
-    """Return a figure of rows of axes with this width and so many lines of text, and a list of axes for each row."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
-    size = width, max(3.5, 1 + 0.25 * min(lines, _MAX_BARS)) * rows
-    figure, axes = plt.subplots(rows, 1, figsize=size, squeeze=False, layout="constrained")
-    plt.close(figure)  # otherwise, a notebook would show the figure twice
-    return figure, axes
 
 
 def _draw_times(axes: Any, times: Mapping[str, Rates]) -> None:

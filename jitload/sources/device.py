@@ -76,7 +76,7 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
     if needs_library:
         from jitload.codegen.wrapper import load_template
 
-        load_template("wrapper.cc.jinja")
+        load_template()
     else:  # a record is made to be loaded at once
         for name in ("loader.module", "building.native", "building.background"):
             importlib.import_module(f"jitload.{name}")
