@@ -57,7 +57,7 @@ static JITLOAD_ALWAYS_INLINE bool jitload_visit_plan_inputs(const jitload_reques
 
 /* Visit what a plan consists of, with the computed parameters as they are passed to the kernel. */
 template <class Visit>
-static inline void jitload_visit_plan(jitload_request* request, uint64_t* values, Visit visit) {
+static inline void jitload_visit_plan(jitload_request* request, Visit visit) {
   const jitload_kernel* kernel = request->kernel;
   jitload_plan* plan = &request->plan;
   for (int i = 0; i < 3; ++i) {
@@ -69,11 +69,12 @@ static inline void jitload_visit_plan(jitload_request* request, uint64_t* values
   if (kernel->separate != NULL) visit(&plan->is_separate);
   if (!(kernel->flags & JITLOAD_COMPUTES)) return;
   for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument < 0 && kernel->params[i].kind != JITLOAD_STREAM) visit((int64_t*)&values[i]);
+    if (kernel->params[i].argument >= 0 || kernel->params[i].kind == JITLOAD_STREAM) continue;
+    visit((int64_t*)&request->values[i]);
   }
 }
 
-static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request, uint64_t* values) {
+static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request) {
   jitload_kernel* kernel = (jitload_kernel*)request->kernel;
   jitload_recent_plan* recent = jitload_create_once(&kernel->recent, [kernel](jitload_recent_plan* created) {
     created->recent.misses = 1; /* this one */
@@ -82,19 +83,19 @@ static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request
   });
   if (recent == NULL) return;
   const auto visit_inputs = [&](auto visit) { return jitload_visit_plan_inputs(request, recent, visit); };
-  jitload_keep(&recent->recent, visit_inputs, [&](auto visit) { jitload_visit_plan(request, values, visit); });
+  jitload_keep(&recent->recent, visit_inputs, [&](auto visit) { jitload_visit_plan(request, visit); });
 }
 
 /* Make the plan of a launch, and check it. Return 1 for an empty grid, and -1 with an error. */
-static inline int jitload_make_plan(jitload_request* request, const TVMFFIAny* args, uint64_t* values) {
+static inline int jitload_make_plan(jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   jitload_recent_plan* recent = __atomic_load_n(&kernel->recent, __ATOMIC_ACQUIRE);
   if (JITLOAD_LIKELY(recent != NULL)) {
     const auto visit_inputs = [&](auto visit) { return jitload_visit_plan_inputs(request, recent, visit); };
-    const auto visit_results = [&](auto visit) { jitload_visit_plan(request, values, visit); };
+    const auto visit_results = [&](auto visit) { jitload_visit_plan(request, visit); };
     if (jitload_recall(&recent->recent, visit_inputs, visit_results)) return jitload_has_empty_grid(&request->plan);
   }
-  if (jitload_evaluate_plan(request, args, values) != 0) return -1;
+  if (jitload_evaluate_plan(request) != 0) return -1;
   const int is_empty = jitload_check_extents(request);
   if (is_empty < 0) return -1;
   if (!is_empty && request->device != JITLOAD_CPU_DEVICE) {
@@ -103,11 +104,11 @@ static inline int jitload_make_plan(jitload_request* request, const TVMFFIAny* a
   }
   if (!is_empty && kernel->separate != NULL) {
     jitload_eval eval;
-    eval.args = args;
+    eval.args = request->args;
     request->plan.is_separate = jitload_evaluate(kernel->bounds, &eval, &request->plan) == JITLOAD_EVAL_OK;
   }
   if (kernel->plan == NULL && kernel->bounds == NULL) return is_empty; /* there was nothing to compute */
-  if (recent == NULL || jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request, values);
+  if (recent == NULL || jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request);
   return is_empty;
 }
 
@@ -131,24 +132,13 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
     kernel = jitload_choose(kernel, args, NULL);
     if (kernel == NULL) return -1;
   }
-  const size_t count = (size_t)kernel->param_count;
-  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
-  jitload_request request;
-  request.kernel = kernel;
-  request.config = config;
-  request.stream_source = stream_source;
-  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
-  request.device = -1;
-  request.args = args;
-  unsigned char* structs = NULL;
-  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
-  if (!jitload_read_arguments(&request, args, values, &structs)) {
-    return jitload_raise_argument_error(kernel, args, num_args);
-  }
+  void* memory = __builtin_alloca(jitload_request_bytes(kernel));
+  jitload_request request = jitload_make_request(kernel, config, args, stream_source, memory);
+  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
   if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
-  const int is_empty = jitload_make_plan(&request, args, values);
+  const int is_empty = jitload_make_plan(&request);
   if (is_empty != 0) return is_empty < 0 ? -1 : 0;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
   if (__builtin_expect(kernel->map_count != 0, 0)) {
@@ -187,18 +177,11 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
     if (kernel == NULL) return -1;
   }
   out[0] = kernel->index;
-  const size_t count = (size_t)kernel->param_count;
-  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
-  jitload_request request = {};
-  request.kernel = kernel;
-  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
-  request.device = -1;
-  unsigned char* structs = (unsigned char*)__builtin_alloca((size_t)kernel->struct_bytes + 8);
-  if (!jitload_read_arguments(&request, args, values, &structs)) {
-    return jitload_raise_argument_error(kernel, args, num_args);
-  }
+  void* memory = __builtin_alloca(jitload_request_bytes(kernel));
+  jitload_request request = jitload_make_request(kernel, NULL, args, NULL, memory);
+  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
   if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
-  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  if (jitload_evaluate_plan(&request) != 0) return -1;
   out[1] = request.plan.block[0] * request.plan.block[1] * request.plan.block[2];
   out[2] = request.plan.shared_bytes;
   return 0;

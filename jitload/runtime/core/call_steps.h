@@ -7,22 +7,42 @@
 
 #include "choice.h"
 
-static inline int jitload_read_arguments(jitload_request* request, const TVMFFIAny* args, uint64_t* values,
-                                         unsigned char** structs) {
+/* The bytes that a request needs on the caller's stack, for its parameters and for structures. */
+static inline size_t jitload_request_bytes(const jitload_kernel* kernel) {
+  return (sizeof(void*) + sizeof(uint64_t)) * (size_t)kernel->param_count + (size_t)kernel->struct_bytes + 8;
+}
+
+static inline jitload_request jitload_make_request(const jitload_kernel* kernel, const jitload_config* config,
+                                                   const TVMFFIAny* args, jitload_stream_source_fn stream_source,
+                                                   void* memory) {
+  jitload_request request;
+  request.kernel = kernel;
+  request.config = config;
+  request.args = args;
+  request.stream_source = stream_source;
+  request.device = -1;
+  request.params = (void**)memory;
+  request.values = (uint64_t*)(request.params + kernel->param_count);
+  return request;
+}
+
+static inline int jitload_read_arguments(jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
+  unsigned char* structs = (unsigned char*)(((uintptr_t)(request->values + kernel->param_count) + 63) & ~(uintptr_t)63);
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
-    request->params[i] = &values[i];
+    uint64_t* number = &request->values[i];
+    request->params[i] = number;
     if (param->argument < 0) continue;
-    const TVMFFIAny* value = &args[param->argument];
+    const TVMFFIAny* value = &request->args[param->argument];
     if (param->kind == JITLOAD_POINTER) {
-      if (!jitload_read_pointer(param, value, &values[i], &request->device)) return 0;
+      if (!jitload_read_pointer(param, value, number, &request->device)) return 0;
     } else if (param->kind == JITLOAD_STRUCT) {
       ptrdiff_t size;
-      if (!jitload_read_struct(param, value, *structs, &size)) return 0;
-      request->params[i] = *structs;
-      *structs += (param->size + 63) & ~(size_t)63;
-    } else if (!jitload_read_number(param, value, &values[i])) {
+      if (!jitload_read_struct(param, value, structs, &size)) return 0;
+      request->params[i] = structs;
+      structs += (param->size + 63) & ~(size_t)63;
+    } else if (!jitload_read_number(param, value, number)) {
       return 0;
     }
   }
@@ -90,7 +110,7 @@ static inline int jitload_check_cluster(const jitload_request* request) {
 }
 
 /* Evaluate the launch expressions, let the call's configuration override them, and encode the computed parameters. */
-static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args, uint64_t* values) {
+static int jitload_evaluate_plan(jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_config* config = request->config;
   jitload_plan* plan = &request->plan;
@@ -99,11 +119,11 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
   const int is_grid_known = has_grid || (kernel->flags & JITLOAD_HAS_GRID);
   const int is_block_known = has_block || (kernel->flags & JITLOAD_HAS_BLOCK);
   if (!is_grid_known || !is_block_known) return jitload_raise_missing_grid(kernel, is_grid_known, is_block_known);
-  *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)values, !has_grid, !has_block, 1};
+  *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)request->values, !has_grid, !has_block, 1};
   if (config != NULL && config->has_shared_bytes) plan->needs_shared_bytes = 0;
   if (kernel->plan != NULL) {
     jitload_eval eval;
-    eval.args = args;
+    eval.args = request->args;
     if (jitload_evaluate(kernel->plan, &eval, plan) != JITLOAD_EVAL_OK) {
       return jitload_raise_expression_error(kernel, &eval);
     }
@@ -115,8 +135,8 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
     for (int32_t i = 0; i < kernel->param_count; ++i) {
       const jitload_param* param = &kernel->params[i];
       if (param->argument >= 0 || param->kind == JITLOAD_STREAM) continue;
-      const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)values[i]}};
-      if (!jitload_read_number(param, &computed, &values[i])) {
+      const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)request->values[i]}};
+      if (!jitload_read_number(param, &computed, &request->values[i])) {
         return jitload_raise_range_error(kernel, param, &computed);
       }
     }

@@ -61,25 +61,14 @@ static int jitload_return(const jitload_kernel* kernel, const __jitload_result* 
 int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                       int32_t num_args, TVMFFIAny* result) {
   if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
-  const size_t count = (size_t)kernel->param_count;
-  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
-  unsigned char* structs = NULL;
-  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
   __jitload_result host_result;
   memset(&host_result, 0, offsetof(__jitload_result, message));
-  jitload_request request;
-  request.kernel = kernel;
-  request.config = config;
-  request.stream_source = NULL;
-  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
-  request.device = -1;
-  request.args = args;
+  void* memory = __builtin_alloca(jitload_request_bytes(kernel));
+  jitload_request request = jitload_make_request(kernel, config, args, NULL, memory);
   request.host_result = &host_result;
-  if (!jitload_read_arguments(&request, args, values, &structs)) {
-    return jitload_raise_argument_error(kernel, args, num_args);
-  }
+  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
   /* A host function has no grid: its launch expressions only compute parameters and check what it requires. */
-  if (kernel->plan != NULL && jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  if (kernel->plan != NULL && jitload_evaluate_plan(&request) != 0) return -1;
   host_result.kind = -1; /* stays negative if the function is not reached */
   int failed;
   if (request.device >= 0) {

@@ -43,6 +43,7 @@ typedef struct jitload_request {
   jitload_plan plan;
   jitload_stream_source_fn stream_source;
   void** params;
+  uint64_t* values; /* what the parameters that are no structures point to */
   const TVMFFIAny* args;
   int32_t device; /* the device of the tensors; -1 without tensors */
   struct __jitload_result* host_result; /* where a host function leaves its result */

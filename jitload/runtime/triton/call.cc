@@ -286,18 +286,12 @@ static inline void jitload_bind_parameters(jitload_triton_request* request, jitl
 static int jitload_try_variant(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                                jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
   const jitload_triton* triton = kernel->triton;
-  const size_t count = (size_t)kernel->param_count;
-  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  void* memory = __builtin_alloca(jitload_request_bytes(kernel));
   jitload_triton_request request;
-  request.base.kernel = kernel;
-  request.base.config = config;
-  request.base.stream_source = stream_source;
-  request.base.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
-  request.base.device = -1;
+  request.base = jitload_make_request(kernel, config, args, stream_source, memory);
   request.hidden[0] = request.hidden[1] = 0;
-  unsigned char* structs = NULL;
-  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
-  if (!jitload_read_arguments(&request.base, args, values, &structs)) return 1;
+  const uint64_t* values = request.base.values;
+  if (!jitload_read_arguments(&request.base)) return 1;
   if (jitload_find_violation(kernel, args, values) != NULL || !jitload_blocks_match(kernel, descriptors) ||
       jitload_find_overflow(kernel, args, values) != NULL) {
     return 1;
@@ -306,7 +300,7 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
     return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
                         kernel->name);
   }
-  if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
+  if (jitload_evaluate_plan(&request.base) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
   request.may_ask_framework = request.base.device < 0;
