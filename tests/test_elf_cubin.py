@@ -16,7 +16,7 @@ from jitload.model import ParameterSlot, Variable
 from jitload.signature.demangle import demangle_variables
 
 DATA = Path(__file__).parent / "data"
-NAMES = ("12.4-sm_86", "12.4-sm_90a", "12.9-sm_100a", "13.0-sm_90a", "13.0-sm_100f")  # of the release of CUDA
+NAMES = ("12.4-sm_86", "12.4-sm_90a", "12.9-sm_100a", "13.0-sm_100f")  # of the release of CUDA
 CUBINS = {name: (DATA / f"image-{name}.cubin").read_bytes() for name in NAMES}
 NEWEST = CUBINS["13.0-sm_100f"]
 

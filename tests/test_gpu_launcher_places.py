@@ -138,24 +138,3 @@ print(x.tolist())
 
 def test_a_thread_without_a_context():
     assert run_program(THREAD) == "[5.0, 5.0, 5.0, 5.0]\n"
-
-
-def test_two_wrappers_over_one_cubin_do_not_meet(tmp_path):
-    """A second library with a wrapper of the same text has its own modules and kernels."""
-    from support.wrappers import SOURCES
-
-    import jitload
-
-    text = (SOURCES / "hopper.cc").read_text(encoding="utf-8")
-    second = jitload.load_module(
-        jitload.build_inline(
-            "other", cuda_sources=text, embed_cubin={"hopper": compile_kernels()}, output=str(tmp_path / "other.so")
-        )
-    )
-    x = torch.zeros(4, device="cuda")
-    with pytest.raises(RuntimeError):
-        second.replace(b"garbage")
-    for module in (second, load_wrapper(), second):
-        module.launch("plain", "add", x, 1, How(grid=(4, 1, 1)).numbers())
-    assert values(x) == [3]
-    assert second.handle("add") != load_wrapper().handle("add")

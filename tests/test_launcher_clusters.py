@@ -8,7 +8,9 @@ from support.arrays import CudaArray, tensor_of
 from support.driver import StubDriver
 from support.hopper import WAYS, How, compile_kernels, load_wrapper
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
-from support.wrappers import refusal
+from support.wrappers import SOURCES, refusal
+
+import jitload
 
 CLUSTER_POLICY = 5
 
@@ -87,3 +89,14 @@ def test_a_refusal_for_another_reason_blames_no_cluster(way, stub_driver):
     stub_driver.fail("cuLaunchKernelEx", 701, count=1)
     said = refusal(launch, way, grid=(4, 1, 1), cluster=(4, 1, 1))
     assert said.endswith(f"{LAUNCH % 4}, cluster (4, 1, 1)")
+
+
+def test_two_wrappers_over_one_cubin_do_not_meet(stub_driver, tmp_path):
+    """A second library with a wrapper of the same text has its own modules and kernels."""
+    text, cubin, output = (SOURCES / "hopper.cc").read_text(), compile_kernels("sm_90a"), tmp_path / "other.so"
+    jitload.build_inline("other", cuda_sources=text, embed_cubin={"hopper": cubin}, output=output)
+    stub_driver.use_device(0)
+    wrappers = [load_wrapper("sm_90a"), jitload.load_module(output)]
+    for wrapper in wrappers:
+        wrapper.replace(cubin)
+    assert len({wrapper.handle("add") for wrapper in wrappers}) == 2

@@ -1,5 +1,5 @@
 // The source of image-*.cubin, which test_elf_cubin.py reads. NVRTC compiled it with -arch alone:
-// 12.4 for sm_86 and sm_90a, 12.9 for sm_100a, 13.0 for sm_90a and sm_100f. The order of the kernels is a test.
+// 12.4 for sm_86 and sm_90a, 12.9 for sm_100a, 13.0 for sm_100f. The order of the kernels is a test.
 __device__ int table[4] = {1, 2, 3, 4};
 __constant__ double factors[3];
 namespace ns { __device__ char flag; }
