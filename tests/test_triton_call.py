@@ -191,7 +191,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Variants that differ in what is assumed of `n`."""
     x, block = multiple("x"), "BLOCK"
     variants = [
-        ("scale__fast", variant("fast", assumptions=(x, multiple("n")), constexprs=((block, 512),))),
+        ("scale__fast", variant("fast", assumptions=(multiple("n"), x), constexprs=((block, 512),))),
         (
             "scale__one",
             variant("single", taken=["x"], assumptions=(x, one("n")), constexprs=((block, 1),), num_warps=1),
