@@ -22,11 +22,6 @@ JITLOAD_LAUNCHER const uint32_t* FindCluster(const jitload_cu_config* config) {
 
 JITLOAD_LAUNCHER uint64_t CountBlocks(const uint32_t* cluster) { return uint64_t{cluster[0]} * cluster[1] * cluster[2]; }
 
-JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* config, int device) {
-  const uint32_t* cluster = FindCluster(config);
-  if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
-}
-
 /* Format what is wrong with the cluster of a failed launch: the driver's errors name no limit. Without a cluster, the
  * text is empty. */
 JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text,
@@ -123,7 +118,8 @@ JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, cons
   const int64_t limit = __atomic_load_n(&state->slots[device].shared_limit, __ATOMIC_ACQUIRE);
   if (__builtin_expect(config->shared_bytes > limit, 0)) code = Prepare(state, device, config->shared_bytes);
   if (__builtin_expect(code != 0, 0)) return code;
-  if (config->attribute_count != 0) AllowCluster(state, config, device);
+  const uint32_t* cluster = FindCluster(config);
+  if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
   code = CallDriver(state, args, config);
   if (__builtin_expect(code == JITLOAD_CUDA_ERROR_INVALID_CONTEXT, 0) && AdoptContext(state->driver))
     code = CallDriver(state, args, config);

@@ -116,7 +116,7 @@ static inline int jitload_launch_on_current_device(const jitload_driver* driver,
                                                    jitload_cu_device device) {
   jitload_slot* slot = NULL;
   if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
-  const jitload_cu_stream stream = jitload_select_stream(request, device, request->device < 0);
+  const jitload_cu_stream stream = jitload_select_stream(request, device);
   const jitload_cu_result code = jitload_submit(driver, request, slot->kernel, stream);
   if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
   return jitload_raise_launch_error(request, slot, device, code);

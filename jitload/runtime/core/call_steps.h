@@ -21,6 +21,7 @@ static inline jitload_request jitload_make_request(const jitload_kernel* kernel,
   request.args = args;
   request.stream_source = stream_source;
   request.device = -1;
+  request.may_ask_framework = 0;
   request.params = (void**)memory;
   request.values = (uint64_t*)(request.params + kernel->param_count);
   return request;
@@ -147,14 +148,13 @@ static int jitload_evaluate_plan(jitload_request* request) {
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
 /* Select the stream of a call. In a call without tensors, tvm-ffi does not know any framework's stream. Then torch's
- * current stream is used if `may_ask_framework` is set. */
-static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device,
-                                                      int may_ask_framework) {
+ * current stream is used. Nor does it know that of tensors in Triton's descriptors. */
+static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;
   void* current = NULL;
   if (request->stream_source != NULL && request->stream_source(kDLCUDA, device, &current) == 0) return current;
   jitload_cu_stream stream = TVMFFIEnvGetStream(kDLCUDA, device);
-  if (stream == NULL && may_ask_framework && jitload_stream_source != NULL) {
+  if (stream == NULL && (request->device < 0 || request->may_ask_framework) && jitload_stream_source != NULL) {
     if (jitload_stream_source(kDLCUDA, device, &current) == 0) stream = current;
   }
   return stream;

@@ -47,6 +47,9 @@ typedef struct jitload_request {
   const TVMFFIAny* args;
   int32_t device; /* the device of the tensors; -1 without tensors */
   struct __jitload_result* host_result; /* where a host function leaves its result */
+  int64_t programs;   /* of a Triton kernel */
+  uint64_t hidden[2]; /* its hidden pointers */
+  int32_t may_ask_framework; /* whether to ask torch for its current stream if tvm-ffi has none */
 } jitload_request;
 
 /* A framework's allocator: `managed_tensor_allocator` of DLPack's exchange table. */

@@ -224,53 +224,45 @@ static void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-typedef struct jitload_triton_request {
-  jitload_request base; /* first, so that a pointer to it converts to this record */
-  int64_t programs;
-  uint64_t hidden[2];
-  int32_t may_ask_framework; /* whether to ask torch for its current stream if tvm-ffi has none */
-} jitload_triton_request;
-
-static int jitload_launch_triton_on_current_device(const jitload_driver* driver, const jitload_request* base,
+static int jitload_launch_triton_on_current_device(const jitload_driver* driver, const jitload_request* request,
                                                    jitload_cu_device device) {
-  jitload_triton_request* request = (jitload_triton_request*)base;
-  const jitload_triton* triton = base->kernel->triton;
+  const jitload_triton* triton = request->kernel->triton;
   jitload_slot* slot = NULL;
-  if (jitload_prepare_kernel(driver, base, device, &slot) != 0) return -1;
-  const jitload_cu_stream stream = jitload_select_stream(base, device, request->may_ask_framework);
+  if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
+  const jitload_cu_stream stream = jitload_select_stream(request, device);
   jitload_scratch scratch = {};
   int64_t bytes = 0;
   if (triton->scratch_bytes != 0) {
     if (__builtin_mul_overflow(request->programs, triton->scratch_bytes, &bytes)) bytes = INT64_MAX;
-    if (jitload_allocate_scratch(driver, base, device, stream, bytes, &scratch) != 0) return -1;
-    request->hidden[0] = scratch.address;
+    if (jitload_allocate_scratch(driver, request, device, stream, bytes, &scratch) != 0) return -1;
+    const_cast<jitload_request*>(request)->hidden[0] = scratch.address;
   }
-  const jitload_cu_result code = jitload_submit(driver, base, slot->kernel, stream);
+  const jitload_cu_result code = jitload_submit(driver, request, slot->kernel, stream);
   if (bytes != 0) jitload_free_scratch(driver, stream, &scratch);
   if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
-  return jitload_raise_launch_error(base, slot, device, code);
+  return jitload_raise_launch_error(request, slot, device, code);
 }
 
 /* Convert the grid of programs into a grid of blocks. Return 1 for an empty grid, and -1 with an error. */
-static inline int jitload_programs_to_blocks(jitload_triton_request* request) {
-  const int32_t* grid_multiplier = request->base.kernel->triton->grid_multiplier;
-  int64_t* grid = request->base.plan.grid;
-  const int extents = jitload_check_extents(&request->base);
+static inline int jitload_programs_to_blocks(jitload_request* request) {
+  const int32_t* grid_multiplier = request->kernel->triton->grid_multiplier;
+  int64_t* grid = request->plan.grid;
+  const int extents = jitload_check_extents(request);
   if (extents != 0) return extents;
   request->programs = grid[0] * grid[1] * grid[2];
   for (int i = 0; i < 3; ++i) grid[i] *= grid_multiplier[i];
-  return jitload_check_extents(&request->base);
+  return jitload_check_extents(request);
 }
 
 /* Point the cubin's parameters at parts of the arguments and at the hidden pointers. */
-static inline void jitload_bind_parameters(jitload_triton_request* request, jitload_tensor_descriptor* descriptors,
+static inline void jitload_bind_parameters(jitload_request* request, jitload_tensor_descriptor* descriptors,
                                            void** params) {
-  const jitload_triton* triton = request->base.kernel->triton;
+  const jitload_triton* triton = request->kernel->triton;
   for (int32_t i = 0; i < triton->binding_count; ++i) {
     const jitload_binding* binding = &triton->bindings[i];
     jitload_tensor_descriptor* descriptor = &descriptors[binding->descriptor];
     switch (binding->part) {
-      case JITLOAD_VALUE: params[i] = request->base.params[binding->param]; break;
+      case JITLOAD_VALUE: params[i] = request->params[binding->param]; break;
       case JITLOAD_MAP: params[i] = descriptor->map; break;
       case JITLOAD_SHAPE: params[i] = &descriptor->layout.shape[binding->axis]; break;
       case JITLOAD_STRIDE: params[i] = &descriptor->layout.strides[binding->axis]; break;
@@ -279,7 +271,7 @@ static inline void jitload_bind_parameters(jitload_triton_request* request, jitl
     }
   }
   for (int32_t i = 0; i < triton->hidden_pointers; ++i) params[triton->binding_count + i] = &request->hidden[i];
-  request->base.params = params;
+  request->params = params;
 }
 
 /* Return 1 if the variant does not match. Otherwise launch it and return 0, or set an error and return -1. */
@@ -287,11 +279,10 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
                                jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
   const jitload_triton* triton = kernel->triton;
   void* memory = __builtin_alloca(jitload_request_bytes(kernel));
-  jitload_triton_request request;
-  request.base = jitload_make_request(kernel, config, args, stream_source, memory);
+  jitload_request request = jitload_make_request(kernel, config, args, stream_source, memory);
   request.hidden[0] = request.hidden[1] = 0;
-  const uint64_t* values = request.base.values;
-  if (!jitload_read_arguments(&request.base)) return 1;
+  const uint64_t* values = request.values;
+  if (!jitload_read_arguments(&request)) return 1;
   if (jitload_find_violation(kernel, args, values) != NULL || !jitload_blocks_match(kernel, descriptors) ||
       jitload_find_overflow(kernel, args, values) != NULL) {
     return 1;
@@ -300,10 +291,9 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
     return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
                         kernel->name);
   }
-  if (jitload_evaluate_plan(&request.base) != 0) return -1;
+  if (jitload_evaluate_plan(&request) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
-  request.may_ask_framework = request.base.device < 0;
   for (int32_t i = 0; i < triton->descriptor_count; ++i) {
     const jitload_descriptor_spec* spec = &triton->descriptors[i];
     if (jitload_make_descriptor(kernel, spec, &args[spec->param], &descriptors[i]) != 0) return -1;
@@ -311,7 +301,7 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
   }
   void** params = (void**)__builtin_alloca(sizeof(void*) * (size_t)(triton->binding_count + triton->hidden_pointers) + 8);
   jitload_bind_parameters(&request, descriptors, params);
-  return jitload_launch_on_device(&request.base, jitload_launch_triton_on_current_device);
+  return jitload_launch_on_device(&request, jitload_launch_triton_on_current_device);
 }
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
