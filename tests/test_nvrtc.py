@@ -375,6 +375,7 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
         ("__global__ void k() { auto f = [] __device__ () {}; f(); }", [], "Remove __device__ from the lambda"),
         ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
         ("__global__ void größe(int* x) {}", [], "NVRTC reads only ASCII"),
+        ("#include <span>\n__global__ void k() { std::span<int> x; }", [], "pip install 'jitload[cu13]'"),
     ],
 )
 def test_an_error_says_what_to_do_next(text, options, words):

@@ -21,8 +21,20 @@ _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:w
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
 _FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11)/"
 _HOST_FUNCTION = "is considered a host function"
+# Names of the standard headers that are CCCL's.
+_FROM_CCCL = (
+    r"optional|nullopt|span|bit_\w+|popcount|count[lr]_\w+|rot[lr]|has_single_bit|integral|floating_point|same_as|"
+    r"convertible_to"
+)
 # Advice about a log, by a pattern that matches the log.
 _HINTS = (
+    (
+        rf'namespace "std" has no member "(?:{_FROM_CCCL})"',
+        (
+            "This name needs its header, and -std=c++17 for <optional>, or -std=c++20 for <bit>, <concepts> and <span>. "
+            "These are headers of CUDA's C++ library: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
+        ),
+    ),
     (
         r"(?s)\A(?=.*unrecognized token).*[^\0-\x7f]",
         "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes.",
