@@ -31,7 +31,7 @@ _HINTS = (
     (
         rf'namespace "std" has no member "(?:{_FROM_CCCL})"',
         (
-            "This name needs its header, and -std=c++17 for <optional>, or -std=c++20 for <bit>, <concepts> and <span>. "
+            "This name needs its header, and -std=c++17 for <optional> or -std=c++20 for <bit>, <concepts> and <span>. "
             "These are headers of CUDA's C++ library: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
         ),
     ),
