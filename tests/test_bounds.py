@@ -16,7 +16,7 @@ from support.bounds import Extents, Touched, touched_by
 
 import jitload
 from jitload import Launch
-from jitload.bounds import accesses
+from jitload.bounds import execution
 from jitload.bounds.execution import SHARED
 from jitload.bounds.extents import bound_checks, read_extents
 from jitload.bounds.ptx import read_entry
@@ -29,6 +29,7 @@ from jitload.request.kind import kernels_alone
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 _LARGE = 1 << 17  # bytes of a tensor of which not enough is known
+_MOST_SHARED = 40_000  # bytes of dynamic shared memory of which not enough is known
 _TORCH = {"float32": torch.float32, "int32": torch.int32, "uint8": torch.uint8, "int16": torch.int16}
 
 
@@ -56,9 +57,10 @@ class Case:
         self.touched = {name: of_name for name, of_name in touched.items() if not name.startswith(SHARED)}
         sizes = shared_sizes(*kernel[:2])
         arrays = {sizes[name.removeprefix(SHARED)]: t for name, t in touched.items() if name.startswith(SHARED) and t}
+        is_known = all(t for name, t in touched.items() if name.startswith(SHARED))
         self.dynamic = arrays.pop(0, Touched())
         self.is_outside = any(t.is_exact and t.end > size for size, t in arrays.items())
-        self.shared_bytes = self.dynamic.end
+        self.shared_bytes = self.dynamic.end if is_known else _MOST_SHARED
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes that each pointer needs."""
@@ -119,10 +121,10 @@ def test_what_is_known_of_each_pointer(kernels):
 
 UNKNOWN = "its index does not follow from threads, blocks, loops and parameters"
 TEXTS = {
-    "guarded.y": "min(n, grid.x * block.x) elements",
-    "stencil.y": "min(n - 1, grid.x * block.x) elements, from number 1 on",
-    "masked.y": "at most min(n, grid.x * block.x) elements",
-    "vectors.y": "4 * min((n // 4), grid.x * block.x) elements",
+    "guarded.y": "n elements",
+    "stencil.y": "n - 1 elements, from number 1 on",
+    "masked.y": "at most n elements",
+    "vectors.y": "4 * (n // 4) elements",
     "mirrored.s": "4 * block.x of 160 bytes of shared memory",
     "dynamic.d": "4 * n + 4 * block.x bytes of dynamic shared memory, from number 4 * n on",
     "gathered.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
@@ -146,7 +148,7 @@ def check_on_the_cpu(function: Any, case: Case) -> None:
             configured(*case.arguments(sizes, cpu_tensor))
         return
     configured(*case.arguments(sizes, cpu_tensor))
-    if case.dynamic.is_exact and case.dynamic.end:
+    if case.dynamic.is_exact and 0 < case.dynamic.end == case.shared_bytes:
         with pytest.raises(RuntimeError, match="shared memory"):
             function[case.grid, case.block, case.shared_bytes - 4](*case.arguments(sizes, cpu_tensor))
     for name, touched in case.exact().items():
@@ -215,7 +217,7 @@ def test_a_call_is_refused_if_it_would_access_memory_outside_of_a_tensor(gpu_mod
                 function(*case.arguments(sizes, cuda_array))
             continue
         function(*case.arguments(sizes, cuda_array))
-        if case.dynamic.is_exact and case.dynamic.end:
+        if case.dynamic.is_exact and 0 < case.dynamic.end == case.shared_bytes:
             short = case.shared_bytes - 1
             message = rf"bytes \d+ to {short} of its dynamic shared memory, which has {short} bytes: pass more"
             with pytest.raises(ValueError, match=message):
@@ -296,7 +298,7 @@ def test_only_what_holds_for_all_architectures_is_checked(stub_driver):
 
 def test_extents_need_the_source_of_one_kernel(gpu_mod):
     extents = gpu_mod.guarded.extents
-    assert str(extents) == "x: min(n, grid.x * block.x) elements\ny: min(n, grid.x * block.x) elements"
+    assert str(extents) == "x: n elements\ny: n elements"
     assert gpu_mod.guarded.extents is extents
     cubin = jitload.compile_cubin(SOURCE, arch="sm_90a")
     mod = jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch()})
@@ -323,7 +325,7 @@ def conditional_stores(count: int) -> str:
 def test_there_is_a_limit_for_instructions(kernels, monkeypatch):
     _, _, (x, _, n) = kernels["guarded"]
     assert len(bound_checks(conditional_stores(200), "stores", [x, n])) == 200
-    monkeypatch.setattr(accesses, "_MOST_INSTRUCTIONS", 4)
+    monkeypatch.setattr(execution, "MOST_INSTRUCTIONS", 4)
     assert not bound_checks(conditional_stores(5), "stores", [x, n])
 
 

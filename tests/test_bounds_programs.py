@@ -194,16 +194,15 @@ def check_launch(accesses: Mapping[int, Access], touched: Mapping[int, list[int]
     """Compare what is known of accesses with what they touch. Return for how many this is known exactly."""
     exact = 0
     for position, access in accesses.items():
-        if access.range is None or any(evaluate(term, values) < 0 for term in access.certain):
+        if access.reason or any(evaluate(term, values) < 0 for term in access.conditions):
             continue
-        ends = evaluate(access.range.low, values), evaluate(access.range.high, values)
+        ends = evaluate(access.low, values), evaluate(access.high, values)
         offsets = touched.get(position, [])
         assert all(ends[0] <= offset <= ends[1] for offset in offsets), (access, values)
-        if access.exact is not None and all(evaluate(term, values) >= 0 for term in access.exact):
-            is_active = all(evaluate(term, values) >= 0 for term in access.active)
-            assert bool(offsets) == is_active, (access, values)
-            assert not offsets or (min(offsets), max(offsets)) == ends, (access, values)
-            exact += is_active
+        if access.is_exact:
+            assert offsets, (access, values)
+            assert (min(offsets), max(offsets)) == ends, (access, values)
+            exact += 1
     return exact
 
 

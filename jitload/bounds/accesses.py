@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
-from jitload.bounds.execution import SHARED, Address, Execution
-from jitload.bounds.paths import Path
+from jitload.bounds.execution import SHARED, Address, Condition, Execution, Loop, Path, within
 from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
-from jitload.bounds.regions import Range, Region, UnknownRangeError
-from jitload.bounds.terms import POINTER, ZERO, Polynomial, is_never_negative
+from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomial, is_never_negative
 from jitload.model import Parameter
 
-_SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
-_ACCESSES = ("ld", "st", "atom", "red", "ldu")
+_ACCESS = re.compile(r"(?:ld|st|atom|red|ldu)\.(?:.*\.)?[a-z]+(\d+)(?:x(\d))?")
 _SPACES = {"global", "shared", "local", "const", "param"}
-_MOST_INSTRUCTIONS = 10_000  # more would take seconds
+_MOST_FACTS = 40
 
 
 class Access(NamedTuple):
-    """An instruction that accesses memory behind a pointer, in bytes from the pointer on.
+    """An access to memory behind a pointer, in bytes from the pointer on."""
 
-    Attributes:
-        pointer: The parameter's name, or `shared:` and the name of an array in shared memory.
-        instruction: The instruction.
-        size: The number of bytes of one access.
-        offset: The first byte.
-        range: The smallest and the largest offset. None if they are not known.
-        reason: Why the range is not known.
-        certain: What must not be negative for `range` to hold.
-        active: What must not be negative for any thread to make the access.
-        exact: What must not be negative for a thread to access both ends of the range. None if this is not known.
-    """
-
-    pointer: str
+    pointer: str  # the parameter's name, or `shared:` and the name of an array in shared memory
     instruction: Instruction
-    size: int = 0
-    offset: Polynomial = ZERO
-    range: Range | None = None
-    reason: str = ""
-    certain: tuple[Polynomial, ...] = ()
-    active: tuple[Polynomial, ...] = ()
-    exact: tuple[Polynomial, ...] | None = None
+    reason: str = ""  # why nothing else is known
+    size: int = 0  # the number of bytes of one access
+    offset: Polynomial = ZERO  # the first byte
+    low: Polynomial = ZERO  # the smallest offset
+    high: Polynomial = ZERO  # the largest offset
+    conditions: tuple[Polynomial, ...] = ()  # what must not be negative for all of this to hold
+    is_exact: bool = False  # whether threads then access both ends; otherwise, they may access less
+
+
+class UnknownRangeError(Exception):
+    """The range of an integer is not known, for the reason in the text."""
 
 
 def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
@@ -51,67 +42,184 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     If the PTX cannot be read, nothing is known of the pointers, and the kernel has no instructions.
     """
     try:
-        entry = _read_checked(ptx, symbol, len(parameters))
+        entry = read_entry(ptx, symbol)
         execution = Execution(entry, parameters)
     except PtxError as error:
         reason, none = f"the PTX cannot be read ({error})", Instruction("no instruction", ())
         pointers = [parameter.name for parameter in parameters if parameter.kind == "pointer"]
-        return [Access(pointer, none, reason=reason) for pointer in pointers], Entry((), (), {}, {})
-    accesses = []
-    regions: dict[Path, Region] = {(): Region(execution)}
+        return [Access(pointer, none, reason) for pointer in pointers], Entry((), (), {}, {})
+    accesses: list[Access] = []
+    regions: dict[int, Region] = {}  # by the ids of paths
     for address in execution.addresses:
-        for end in range(1, len(address.path) + 1):
-            path = address.path[:end]
-            regions[path] = regions.get(path) or regions[path[:-1]].after(path[-1])
-        if pointers := execution.pointers_in(address.value):
-            try:
-                accesses.append(_access_at(address, pointers[0], regions[address.path], execution))
-            except UnknownRangeError as error:
-                accesses += [Access(pointer, address.instruction, reason=str(error)) for pointer in pointers]
+        pointers = execution.pointers_in(address.value)
+        try:
+            accesses += [_region_of(address.path, regions).access_at(address, pointer) for pointer in pointers]
+        except UnknownRangeError as error:
+            accesses += [Access(pointer, address.instruction, str(error)) for pointer in pointers]
     if any(i.root == "call" and "vprintf" not in i.operands for i in entry.instructions):  # which may end the kernel
-        accesses = [access._replace(exact=None) for access in accesses]
-    reason = "the pointer is stored, chosen or passed on"
-    escapes = {pointer: i for value, i in execution.escapes for pointer in execution.pointers_in(value)}
-    return [*accesses, *(Access(*escape, reason=reason) for escape in escapes.items())], entry
+        accesses = [access._replace(is_exact=False) for access in accesses]
+    return accesses, entry
 
 
-def _read_checked(ptx: str, symbol: str, count: int) -> Entry:
-    entry = read_entry(ptx, symbol)
-    if len(entry.parameters) != count:
-        raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {count}")
-    if len(entry.instructions) > _MOST_INSTRUCTIONS:
-        raise PtxError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
-    return entry
+def _region_of(path: Path | None, regions: dict[int, Region]) -> Region:
+    """Return a copy of the region to which a path leads."""
+    if path is None:
+        raise UnknownRangeError("the pointer is stored, chosen or passed on")
+    if id(path) not in regions:
+        regions[id(path)] = Region(path)
+    return copy(regions[id(path)])
 
 
-def _access_at(address: Address, pointer: str, region: Region, execution: Execution) -> Access:
-    """Return an access of threads in a region. Raise UnknownRangeError if its range is not known."""
-    size = _size_of(address.instruction, "shared" if pointer.startswith(SHARED) else "global")
-    if size == 0:
-        raise UnknownRangeError("jitload does not know the instruction")
-    value = execution.resolved(address.value)
-    offset = value.term - Polynomial.of(f"{POINTER}{pointer}")
-    range_ = region.range_of(value._replace(term=offset))
-    certain = region.certain | range_.certain
-    if pointer.startswith(SHARED):
-        certain |= range_.within(-(1 << 31), (1 << 31) - 1)
-    exact = region.terms_for_ends(range_) if not address.instruction.guard else None
-    exact_terms = None if exact is None else _not_certain(exact)
-    active = _not_certain(region.active)
-    return Access(pointer, address.instruction, size, offset, range_, "", _not_certain(certain), active, exact_terms)
+class Region:
+    """The threads and iterations of loops that reach an instruction, limited by comparisons."""
+
+    def __init__(self, path: Path) -> None:
+        self._conditions: frozenset[Polynomial] = frozenset()
+        self._coordinates = {*EXTENTS}  # and the counters of loops
+        self._facts: tuple[Polynomial, ...] = ()  # what is not negative
+        self._is_exact = True  # whether all threads and iterations for which the facts hold reach the instruction
+        for step in path:
+            if isinstance(step, Loop):
+                self._enter(step)
+            else:
+                self._follow(step)
+
+    def access_at(self, address: Address, pointer: str) -> Access:
+        """Return the access to an address. Raise UnknownRangeError if its range is not known."""
+        space = "shared" if pointer.startswith(SHARED) else "global"
+        size = _size_of(address.instruction.opcode, space)
+        if size == 0:
+            raise UnknownRangeError("jitload does not know the instruction")
+        offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
+        self._assume(address.value.assumed | (within(offset, 32, is_signed=True) if space == "shared" else set()))
+        low, high = self._least(offset), -self._least(-offset)
+        is_exact = address.is_certain and self._is_exact and self._has_ends(offset)
+        conditions = tuple(sorted(self._conditions, key=str))
+        return Access(pointer, address.instruction, "", size, offset, low, high, conditions, is_exact)
+
+    def _follow(self, condition: Condition) -> None:
+        """Use what holds after a branch."""
+        self._is_exact &= condition.is_whole
+        for fact in condition.facts:
+            try:
+                self._assume(condition.assumed)
+                self._add(fact)
+            except UnknownRangeError:
+                self._is_exact = False
+
+    def _enter(self, loop: Loop) -> None:
+        """Use that a loop is executed. What its branch back compares holds if it holds in the first iteration."""
+        self._coordinates.add(loop.counter)
+        self._is_exact &= loop.again.is_whole and loop.exits == loop.back
+        for fact in loop.again.facts if len(loop.back) == 1 else ():
+            first = fact.substitute({loop.counter: Polynomial.of(-1)})
+            if any(is_never_negative(first - known) for known in (ZERO, *self._facts)):
+                self._add(fact.substitute({loop.counter: Polynomial.of(loop.counter) - 1}))
+                self._assume(loop.again.assumed)
+            else:
+                self._is_exact = False
+
+    def _add(self, fact: Polynomial) -> None:
+        """Add the fact that a term is not negative."""
+        factors = fact.factors()
+        rest = factors.pop("", ZERO)
+        unit = math.gcd(*(number for factor in factors.values() for _, number in factor.terms)) or 1
+        fact = (fact - rest) // unit + rest // unit
+        if not factors.keys() <= self._coordinates or (factors and not _pivot(fact)) or len(self._facts) == _MOST_FACTS:
+            self._is_exact = False
+        elif not any(is_never_negative(fact - other) for other in self._facts):
+            self._facts = (*(other for other in self._facts if not is_never_negative(other - fact)), fact)
+            self._conditions |= set() if factors else {fact}
+
+    def _assume(self, terms: Iterable[Polynomial]) -> None:
+        """Require that terms are not negative for any thread."""
+        for term in terms:
+            self._require(self._least(term))
+
+    def _require(self, term: Polynomial) -> None:
+        if (term.constant or 0) < 0:
+            raise UnknownRangeError("its index may be too large for its type")
+        self._conditions |= set() if is_never_negative(term) else {term}
+
+    def _least(self, term: Polynomial) -> Polynomial:
+        """Return the smallest value of a term in the region."""
+        for fact in reversed(self._facts):
+            multiple, rest = _divided(term, fact)
+            if multiple.terms and multiple == _magnitude(multiple):
+                self._require(multiple)
+                term = rest
+        least = self._least_of_all(term)
+        if least is None:
+            raise UnknownRangeError("no comparison limits its index")
+        return least
+
+    def _least_of_all(self, term: Polynomial) -> Polynomial | None:
+        """Return the smallest value of a term for all threads and iterations, or None if there is none.
+
+        A factor whose sign is not known is required to be positive.
+        """
+        factors = term.factors()
+        least = factors.pop("", ZERO)
+        if not factors.keys() <= self._coordinates:
+            raise UnknownRangeError("its index does not follow from threads, blocks, loops and parameters")
+        for symbol, factor in factors.items():
+            magnitude = _magnitude(factor)
+            self._require(magnitude)
+            if magnitude != factor and symbol.startswith(COUNTER):
+                return None
+            least -= magnitude * (Polynomial.of(EXTENTS[symbol]) - 1) if magnitude != factor else ZERO
+        return least
+
+    def _has_ends(self, offset: Polynomial) -> bool:
+        """Return whether threads have both ends of the range of an offset, with conditions for that."""
+        facts = [fact for fact in self._facts if fact.varying]
+        for fact in facts:
+            offset = _divided(offset, fact)[1]
+        for number, fact in enumerate(facts):
+            others = [other for other in facts[:number] if (fact + other).varying]
+            if not _is_dense(fact) or any(not fact.varying.isdisjoint(other.varying) for other in (offset, *others)):
+                return False
+            self._conditions |= {fact + other for other in facts[:number] if other not in others}
+            self._conditions |= {-end for end in map(self._least_of_all, (fact, -fact)) if end is not None}
+        return True
 
 
-def _size_of(instruction: Instruction, space: str) -> int:
+def _divided(term: Polynomial, fact: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Return which multiple of a fact is in a term, and the rest, which has no coordinate of the fact."""
+    pivot = _pivot(fact)
+    multiple = term.factors().get(pivot, ZERO) * fact.factors()[pivot] if pivot else ZERO
+    rest = term - fact * multiple
+    return (multiple, rest) if rest.varying.isdisjoint(fact.varying) else (ZERO, term)
+
+
+def _pivot(fact: Polynomial) -> str:
+    """Return a coordinate that has no factor in a fact except for 1 and -1, or "" if there is none."""
+    factors = fact.factors()
+    return next((symbol for symbol in sorted(factors) if symbol and factors[symbol] in (ONE, -ONE)), "")
+
+
+def _is_dense(fact: Polynomial) -> bool:
+    """Return whether a sum of coordinates has all values between its ends.
+
+    The coordinates are digits of the sum, and each is worth no more than the lesser ones reach.
+    """
+    factors = {symbol: _magnitude(factor) for symbol, factor in fact.factors().items() if symbol}
+    reach = ONE
+    for symbol in sorted(factors, key=lambda symbol: max((len(m), n) for m, n in factors[symbol].terms)):
+        if not is_never_negative(reach - factors[symbol]):
+            return False
+        reach += ZERO if symbol.startswith(COUNTER) else factors[symbol] * (Polynomial.of(EXTENTS[symbol]) - 1)
+    return True
+
+
+def _magnitude(factor: Polynomial) -> Polynomial:
+    """Return a factor with the sign with which it is taken to be positive."""
+    return factor if max(factor.terms, key=lambda term: (len(term[0]), term))[1] > 0 else -factor
+
+
+def _size_of(opcode: str, space: str) -> int:
     """Return the number of bytes in a space of memory that an instruction accesses, or 0 if this is not known."""
-    modifiers = instruction.modifiers
-    match = _SIZE.fullmatch(modifiers[-1]) if modifiers else None
-    spaces = _SPACES & {modifier.partition("::")[0] for modifier in modifiers}
-    if instruction.root not in _ACCESSES or match is None or spaces - {space}:
+    match, vector = _ACCESS.fullmatch(opcode), re.search(r"\.v(\d)\.", opcode)
+    if match is None or _SPACES & {*re.split(r"\W+", opcode)} - {space}:
         return 0
-    count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1)
-    return count * int(match[1]) * int(match[2] or 1) // 8
-
-
-def _not_certain(terms: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
-    """Return terms in a fixed order, without those that are never negative."""
-    return tuple(sorted((term for term in terms if not is_never_negative(term)), key=str))
+    return int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8

@@ -1,67 +1,56 @@
-"""Executes a kernel once, with terms in place of the integers in its registers."""
+"""Executes a kernel, with polynomials in place of the integers in its registers."""
 
 from __future__ import annotations
 
 import itertools
-import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
-from jitload.bounds.paths import Branch, Flow, Loop, Path, joined
-from jitload.bounds.ptx import Entry, Instruction
+from jitload.bounds.ptx import Entry, Instruction, PtxError
 from jitload.bounds.terms import COUNTER, EXTENTS, POINTER, UNKNOWN, Polynomial, is_never_negative
 from jitload.model import Parameter
 
 SHARED = "shared:"  # begins the names of pointers to shared memory
+MOST_INSTRUCTIONS = 10_000  # more would take seconds
 _MOST_TERMS = 40
-_WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
-_LIMITS = {"tid": 1024, "block": 1024, "ctaid": (1 << 31) - 1, "grid": (1 << 31) - 1}  # their upper limits
-_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_FACTS: dict[str, Callable[[Polynomial], list[Polynomial]]] = {  # what is not negative if a comparison with 0 holds
-    "lt": lambda difference: [-difference - 1],
-    "le": lambda difference: [-difference],
-    "gt": lambda difference: [difference - 1],
-    "ge": lambda difference: [difference],
-    "eq": lambda difference: [difference, -difference],
-    "ne": lambda difference: [term - 1 for term in (difference, -difference) if is_never_negative(term)],
+_MOST_DECISIONS = 30
+_MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
+_ARITHMETIC: dict[str, Callable[..., Polynomial]] = {  # results modulo 2 to the power of the register's width
+    r"mov\.[bsu]\d+|cvta\.[\w.]+|cvt\.[su](32|64)\.[su]\d+": lambda value: value,
+    r"add\.[su]\d+": operator.add,
+    r"sub\.[su]\d+": operator.sub,
+    r"neg\.s\d+": operator.neg,
+    r"not\.b\d+": lambda value: -value - 1,
+    r"mul\.(lo|wide)\.[su]\d+": operator.mul,
+    r"mad\.(lo|wide)\.[su]\d+": lambda left, right, other: left * right + other,
 }
-_SUMS: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
-    "add": lambda first, last: first + last,
-    "sub": lambda first, last: first - last,
-    "neg": lambda _, last: -last,
-    "not": lambda _, last: -last - 1,
+_BY_CONSTANT: dict[str, Callable[[Polynomial, int], Polynomial]] = {
+    r"shl\.b\d+": lambda value, count: value * (1 << count),
+    r"shr\.[bsu]\d+": lambda value, count: value // (1 << count),
+    r"div\.[su]\d+": operator.floordiv,
 }
-_BY_NUMBER: dict[str, Callable[[Polynomial, int], Polynomial]] = {
-    "shl": lambda first, number: first * number,
-    "shr": lambda first, number: first // number,
-    "div": lambda first, number: first // number,
-    "rem": lambda first, number: first - first // number * number,
-}
-_TYPE = re.compile(r"([sub])(8|16|32|64)")
-_SPECIAL = re.compile(r"%(n?)((?:cta|t)id)(\.[xyz])")
-_CONSTANT = re.compile(r"(-?(?:0[xX][0-9a-fA-F]+|\d+))U?")
+_READS_ALL = re.compile(r"(cvt|div|shr|setp)\..*|.*\.wide\..*")  # the result depends on more than the lowest bits
+_TYPE = re.compile(r".*\.([sub])(8|16|32|64)")
+_CONSTANT = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
-_INTEGERS = ("int", "uint", "bool")
-_WITHOUT_RESULT = ("st", "red", "bra", "ret", "exit", "trap", "membar", "fence")
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep")  # what they read goes nowhere else
-_READS_ALL = ("cvt", "div", "shr", "rem", "setp")  # the result depends on more than the lowest bits
-
-
-Assumptions = frozenset[tuple[Polynomial, int, int]]  # terms, each with the least and the most that it must be
 
 
 class Value(NamedTuple):
-    """An integer to which a register of a thread is equal modulo 2 to the power of its width, under assumptions."""
+    """A term to which a register is equal modulo 2 to the power of its width, and what must not be negative then."""
 
     term: Polynomial
-    assumed: Assumptions = frozenset()
+    assumed: frozenset[Polynomial] = frozenset()
 
 
 class Condition(NamedTuple):
-    """Values that are not negative if a condition holds, and whether it holds whenever none of them is negative."""
+    """Terms that are not negative if a condition holds, and whether it holds whenever none of them is negative."""
 
-    values: tuple[Value, ...] = ()
+    facts: tuple[Polynomial, ...] = ()
+    assumed: frozenset[Polynomial] = frozenset()  # what must not be negative for this
     is_whole: bool = False
 
 
@@ -70,249 +59,234 @@ Register = Value | Predicate
 _UNKNOWN: Predicate = Condition(), Condition()
 
 
+class Loop:
+    """A loop whose instructions are in one piece."""
+
+    def __init__(self, start: int, edges: Sequence[tuple[int, int]]) -> None:
+        self.counter = f"{COUNTER}{start}"
+        self.back = [position for position, target in edges if target == start <= position]
+        self.body = range(start, self.back[-1] + 1)
+        self.exits = [position for position, target in edges if position in self.body and target not in self.body]
+        self.again, self.share = Condition(), Fraction(0)  # what its branch back compares; how many threads execute it
+        self.changed: dict[str, Value] = {}  # the registers that it changes, as they are when an iteration begins
+        if any(start != target in self.body and position not in self.body for position, target in edges):
+            raise PtxError("it has a loop with several entries, or in several pieces")
+
+
+Path = tuple[Condition | Loop, ...]  # the branches and loops that lead to an instruction
+State = tuple[Path, Fraction, dict[str, Register]]
+
+
 class Address(NamedTuple):
-    """An address of memory in an instruction, and what leads to the instruction."""
+    """An address in an instruction, and whether the path always leads there. No path means that it goes elsewhere."""
 
     value: Value
     instruction: Instruction
-    path: Path
+    path: Path | None = None
+    is_certain: bool = False
 
 
 class Execution:
-    """What a kernel does.
-
-    Attributes:
-        addresses: The addresses of memory that it uses, without those of parameters and prefetches.
-        escapes: The values that it stores, chooses or passes on, which jitload does not follow further.
-        conditions: What holds after branches.
-    """
+    """What a kernel does: the addresses of memory that it uses, without those of parameters and prefetches."""
 
     def __init__(self, entry: Entry, parameters: Sequence[Parameter]) -> None:
+        if len(entry.parameters) != len(parameters) or len(entry.instructions) > MOST_INSTRUCTIONS:
+            raise PtxError(f"it has {len(entry.parameters)} parameters and {len(entry.instructions)} instructions")
         self.addresses: list[Address] = []
-        self.escapes: list[tuple[Value, Instruction]] = []
-        self.conditions: dict[Branch, Condition] = {}
-        self._entry, self._flow = entry, Flow(entry)
-        self._parameters = dict(zip(entry.parameters, parameters, strict=True))
-        # The runtime's integers have 64 bits and a sign, so what is not negative in PTX may be negative there.
-        integers = [p for p in parameters if p.kind in _INTEGERS and (p.kind, p.size) != ("uint", 8)]
-        self._limits = {f"{name}.{axis}": (0, most) for name, most in _LIMITS.items() for axis in "xyz"}
-        self._limits |= {p.name: _limits_of(8 * p.size, is_signed=p.kind == "int") for p in integers}
-        self._numbers = itertools.count()
-        self._path: Path = ()
-        self._registers: dict[str, Register] = {}
+        self._entry = entry
+        symbols = {name: f"{POINTER}{SHARED}{name}" for name in entry.shared}
+        for coordinate, extent in EXTENTS.items():
+            symbols |= {f"%{coordinate}": coordinate, f"%n{coordinate}": extent}
+        self._initial: dict[str, Register] = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
+        self._parameters: dict[tuple[str, int], Value] = {}  # by operands and their bits
+        for name, parameter in zip(entry.parameters, parameters, strict=True):
+            symbol = f"{POINTER}{parameter.name}" if parameter.kind == "pointer" else parameter.name
+            if parameter.kind in ("pointer", "int", "uint", "bool") and parameter.size in (4, 8):
+                self._parameters[f"[{name}]", 8 * parameter.size] = Value(Polynomial.of(symbol))
+        self._successors = [_successors(entry, position) for position in range(len(entry.instructions))]
+        edges = [(position, target) for position, ends in enumerate(self._successors) for target in ends]
+        starts = sorted({target for position, target in edges if target <= position})
+        self._loops = {start: Loop(start, edges) for start in starts}  # the outer ones first
         self._origins: dict[str, list[Value]] = {}  # for symbols that are unknown, what they may be
-        self._changed: dict[int, dict[str, Value]] = {}  # by the starts of loops, the registers that they change
-        self._inductions: dict[str, Value] = {}
+        self._steps: dict[tuple[str, str], Value] = {}  # what each iteration of a loop adds to a register
         self._run()
-
-    def resolved(self, value: Value) -> Value:
-        """Return a value with the counters of loops in place of induction variables."""
-        while inductions := {s: self._inductions[s] for s in value.term.symbols() if s in self._inductions}:
-            term = value.term.substitute({symbol: other.term for symbol, other in inductions.items()})
-            value = Value(term, value.assumed.union(*(other.assumed for other in inductions.values())))
-        return value
+        self._run()  # knows the steps
 
     def pointers_in(self, value: Value) -> list[str]:
         """Return the pointers of which a value is made, also by way of registers that may have several values."""
         visited: set[str] = set()
         pending = [value]
         while pending:
-            symbols = pending.pop().term.symbols() - visited
+            symbols = pending.pop().term.symbols - visited
             visited |= symbols
             pending += [origin for symbol in symbols for origin in self._origins.get(symbol, ())]
         return sorted(symbol[1:] for symbol in visited if symbol.startswith(POINTER))
 
-    # ---- control flow ----
-
     def _run(self) -> None:
-        """Execute all instructions in order. Each begins with the registers of the instructions that lead to it."""
-        arriving: dict[int, list[tuple[Path, dict[str, Register]]]] = {0: [((), {})]}
+        """Execute all instructions in order. Each begins with the registers of the instructions that lead to it.
+
+        If all threads took each branch by the toss of a coin, `share` of them would come to an instruction.
+        """
+        self.addresses = []
+        arriving: dict[int, list[State]] = {0: [((), Fraction(1), {**self._initial})]}
         for position, instruction in enumerate(self._entry.instructions):
             if position not in arriving:
                 continue
-            paths, states = zip(*arriving.pop(position), strict=True)
-            self._path, self._registers = joined(paths), self._merged(states)
-            if loop := self._flow.loops.get(position):
+            paths, shares, states = zip(*arriving.pop(position), strict=True)
+            common = itertools.takewhile(lambda steps: len({*map(id, steps)}) == 1, zip(*paths, strict=False))
+            path, share = tuple(steps[0] for steps in common), sum(shares, Fraction(0))
+            self._registers = self._merged(states)
+            if loop := self._loops.get(position):
+                path, loop.share = (*path, loop), share
                 self._enter(loop)
-            self._execute(instruction)
+            is_certain = share == Fraction(1, 2 ** sum(isinstance(step, Condition) for step in path))
+            self._execute(instruction, path, is_certain=is_certain)
             guard = self._registers.get(instruction.guard, _UNKNOWN)
-            for target, branch in self._flow.successors[position]:
-                if branch and not isinstance(guard, Value):
-                    self.conditions[branch] = guard[branch.is_taken != instruction.is_negated]
+            guard = _UNKNOWN if isinstance(guard, Value) else guard
+            for target in self._successors[position]:
+                is_true = (target != position + 1) != instruction.is_negated
+                condition = Condition(*guard[is_true])  # an object of its own, because paths are compared by identity
                 if target <= position:
-                    self._find_inductions(self._flow.loops[target])
-                else:
-                    registers = self._registers if target == position + 1 else dict(self._registers)
-                    path = self._flow.along(self._path, position, target, branch)
-                    arriving.setdefault(target, []).append((path, registers))
+                    self._repeat(self._loops[target], condition)
+                    continue
+                way = path, share
+                if len(self._successors[position]) > 1:
+                    way = (*path, *[condition] * (len(path) < _MOST_DECISIONS)), share / 2
+                for loop in reversed(self._loops.values()):
+                    if position in loop.body and target not in loop.body:
+                        way = path[: path.index(loop)], loop.share / len(loop.exits)
+                registers = self._registers if target == position + 1 else dict(self._registers)
+                arriving.setdefault(target, []).append((*way, registers))
 
     def _merged(self, states: Sequence[dict[str, Register]]) -> dict[str, Register]:
         """Return the registers where several states meet. A register whose values differ becomes unknown."""
         first, *others = states
-        differing = {name for other in others for name, value in other.items() if first.get(name) is not value}
-        for name in differing.union(*(first.keys() - other.keys() for other in others)):
+        for name in set(first).union(*others) if others else ():
             values = [registers.get(name) for registers in states]
-            if any(value != values[0] for value in values):
+            if any(value is not values[0] and value != values[0] for value in values):
                 first[name] = self._unknown(values)
         return first
 
-    def _enter(self, loop: Loop) -> None:
-        self._path = (*self._path, loop)
-        names = {name for number in loop.body for name in _destinations(self._entry.instructions[number])}
-        symbols = {name: self._unknown([self._registers.get(name)]) for name in names}
-        self._changed[loop.body[0]] = symbols
-        self._registers |= symbols
-
     def _unknown(self, origins: Iterable[Register | None] = ()) -> Value:
-        symbol = f"{UNKNOWN}{next(self._numbers)}"
+        symbol = f"{UNKNOWN}{len(self._origins)}"
         self._origins[symbol] = [value for value in origins if isinstance(value, Value)]
         return Value(Polynomial.of(symbol))
 
-    def _find_inductions(self, loop: Loop) -> None:
+    def _enter(self, loop: Loop) -> None:
+        for name in {name for number in loop.body for name in _destinations(self._entry.instructions[number])}:
+            start, step = self._registers.get(name), self._steps.get((loop.counter, name))
+            if step and isinstance(start, Value):
+                term = start.term + step.term * Polynomial.of(loop.counter)
+                loop.changed[name] = Value(term, start.assumed | step.assumed)
+            else:
+                loop.changed[name] = self._unknown([start])
+        self._registers |= loop.changed
+
+    def _repeat(self, loop: Loop, again: Condition) -> None:
         """Find out to which registers each iteration of a loop adds the same number."""
-        for name, (symbol, _) in self._changed[loop.body[0]].items():
-            end, starts = self._registers.get(name), self._origins[str(symbol)]
-            if isinstance(end, Value) and len(loop.back) == len(starts) == 1:
-                step = end.term - symbol
-                if step.is_uniform and all(term.is_uniform for term, *_ in end.assumed):
-                    term = starts[0].term + step * Polynomial.of(f"{COUNTER}{loop.body[0]}")
-                    self._inductions[str(symbol)] = Value(term, starts[0].assumed | end.assumed)
-            starts += [end] if isinstance(end, Value) else []
+        loop.again = again
+        for name, (start, _) in loop.changed.items():
+            if isinstance(end := self._registers.get(name), Value):
+                step = end.term - start
+                if len(loop.back) == 1 and not step.varying and not any(term.varying for term in end.assumed):
+                    self._steps[loop.counter, name] = Value(step, end.assumed)
+                self._origins.get(str(start), []).append(end)
 
-    # ---- instructions ----
-
-    def _execute(self, instruction: Instruction) -> None:
-        root, targets = instruction.root, _destinations(instruction)
-        inputs: list[Register] = []
-        for number, operand in enumerate(instruction.operands):
-            if number == 0 and targets and not instruction.guard:
-                continue
-            names = re.findall(r"[%\w$]+", operand)
-            values = [self._read(name) for name in names if name.startswith("%") or name in self._entry.shared]
+    def _execute(self, instruction: Instruction, path: Path, *, is_certain: bool) -> None:
+        has_result = bool(targets := _destinations(instruction)) and not instruction.guard
+        result = self._result(instruction) if has_result else None
+        for operand in instruction.operands[has_result:]:
+            registers = [self._registers.get(name) for name in re.findall(r"[%\w$]+", operand)]
+            values = [register for register in registers if isinstance(register, Value)]
             match = _ADDRESS.fullmatch(operand)
-            if match is None:
-                inputs += values
-            elif values and isinstance(values[0], Value) and not root.startswith("prefetch"):
+            if match and values and not instruction.root.startswith("prefetch"):
                 value = values[0]._replace(term=values[0].term + int(match[2] or 0))
-                self.addresses.append(Address(value, instruction, self._path))
-        result = self._result(instruction) if targets and not instruction.guard else None
-        if result is None and root not in _HARMLESS:
-            self.escapes += [(value, instruction) for value in inputs if isinstance(value, Value)]
+                self.addresses.append(Address(value, instruction, path, is_certain and not instruction.guard))
+            elif match is None and result is None and instruction.root not in _HARMLESS:
+                self.addresses += [Address(value, instruction) for value in values]
         self._registers |= {name: result or self._unknown() for name in targets}
 
     def _read(self, operand: str) -> Register:
-        if operand in self._entry.shared:
-            return Value(Polynomial.of(f"{POINTER}{SHARED}{operand}"))
-        if special := _SPECIAL.fullmatch(operand):
-            is_extent, name, axis = special.groups()
-            return Value(Polynomial.of((EXTENTS[name] if is_extent else name) + axis))
-        if constant := _CONSTANT.fullmatch(operand):
-            return Value(Polynomial.of(int(constant[1], 0)))
+        if _CONSTANT.fullmatch(operand):
+            return Value(Polynomial.of(int(operand.rstrip("U"), 0)))
         return self._registers.get(operand) or self._unknown()
 
     def _result(self, instruction: Instruction) -> Register | None:
         """Return the result of an instruction, or None if it is not known."""
-        operands = instruction.operands
-        if any(operand.startswith("{") or "|" in operand for operand in operands):
+        operands, root = instruction.operands[1:], instruction.root
+        match = _TYPE.fullmatch(instruction.opcode)
+        bits, is_signed = (int(match[2]), match[1] == "s") if match else (0, False)
+        if "{" in str(instruction) or "|" in str(instruction):
             return None
-        if instruction.root == "ld":
-            return self._parameter(instruction) if "param" in instruction.modifiers else None
-        inputs = [self._read(operand) for operand in operands[1:]]
+        if root == "ld":
+            return self._parameters.get((operands[0], bits)) if "param" in instruction.modifiers else None
+        inputs = [self._read(operand) for operand in operands]
         if instruction.modifiers == ["pred"]:
-            return _logic(instruction.root, [_UNKNOWN if isinstance(i, Value) else i for i in inputs])
-        values = [value for value in inputs if isinstance(value, Value)]
-        return self._arithmetic(instruction, values) if 0 < len(values) == len(inputs) else None
-
-    def _parameter(self, instruction: Instruction) -> Value | None:
-        match = _ADDRESS.fullmatch(instruction.operands[1])
-        parameter = self._parameters.get(match[1]) if match and not match[2] else None
-        bits, is_signed = _width_of(instruction)
-        if parameter is None or bits != 8 * parameter.size:
-            return None
-        if parameter.kind == "pointer":
-            return Value(Polynomial.of(f"{POINTER}{parameter.name}"))
-        is_extended = parameter.size >= _WORD or is_signed == (parameter.kind == "int")
-        return Value(Polynomial.of(parameter.name)) if parameter.kind in _INTEGERS and is_extended else None
-
-    def _arithmetic(self, instruction: Instruction, values: Sequence[Value]) -> Register | None:
-        root, modifiers, (bits, is_signed) = instruction.root, instruction.modifiers, _width_of(instruction)
-        if root == "cvta" or (bits and root == "mov"):
-            return values[0]
-        if not bits or "sat" in modifiers:
+            return _logic(root, [_UNKNOWN if isinstance(register, Value) else register for register in inputs])
+        values = [register for register in inputs if isinstance(register, Value)]
+        if not bits or not values or len(values) < len(inputs):
             return None
         terms = [value.term for value in values]
         assumed = values[0].assumed.union(*(value.assumed for value in values[1:]))
-        if root in _READS_ALL or "wide" in modifiers:
-            if any(symbol.startswith(POINTER) for term in terms[:2] for symbol in term.symbols()):
-                return None
-            low, high = _limits_of(bits, is_signed=is_signed)
-            lowest = 0 if root in ("div", "rem", "shr") else low  # quotients of others are rounded up
-            for number, term in enumerate(terms[:2]):
-                least, most = self._limits.get(str(term), (-math.inf, math.inf))
-                if term.constant is not None:
-                    least = most = (term.constant - low) % (1 << bits) + low
-                    terms[number] = Polynomial.of(least)
-                if least < lowest or most > high:
-                    assumed |= {(terms[number], lowest, high)}
+        if _READS_ALL.fullmatch(instruction.opcode):
+            assumed = assumed.union(*(within(term, bits, is_signed=is_signed) for term in terms[:2]))
         if root == "setp":
-            is_plain = len(modifiers) == len(terms) == 2 and modifiers[0] in _FACTS
-            return _comparison(modifiers[0], terms[0] - terms[1], assumed) if is_plain else None
-        result = _calculate(root, modifiers, terms, bits)
+            return _comparison(instruction.modifiers, terms[0] - terms[1], assumed) if len(terms) == 2 else None
+        result = _calculate(instruction.opcode, terms)
+        assumed |= {terms[0]} if root in ("div", "shr") else set()  # quotients of others are rounded up
         return Value(result, assumed) if result is not None and len(result.terms) <= _MOST_TERMS else None
 
 
-def _calculate(root: str, modifiers: Sequence[str], terms: Sequence[Polynomial], bits: int) -> Polynomial | None:
-    if root == "cvt":
-        return terms[0] if len(modifiers) == 2 and modifiers[0] in ("s32", "u32", "s64", "u64") else None
-    if root in ("mul", "mad"):
-        return sum(terms[2:], terms[0] * terms[1]) if "lo" in modifiers or "wide" in modifiers else None
-    if root in _SUMS:
-        return _SUMS[root](terms[0], terms[-1])
-    first, number = terms[0], terms[-1].constant
-    if root in ("shl", "shr"):
-        number = 1 << number if number is not None and 0 <= number < bits - 1 else None
-    if number is None or number <= 0 or root not in _BY_NUMBER or not (first.is_uniform or root == "shl"):
-        return None
-    return _BY_NUMBER[root](first, number)
-
-
-def _comparison(operator: str, difference: Polynomial, assumed: Assumptions) -> Predicate:
-    terms = _FACTS[_NEGATED[operator]](difference), _FACTS[operator](difference)
-    if_false, if_true = (Condition(tuple(Value(term, assumed) for term in part), bool(part)) for part in terms)
-    return if_false, if_true
-
-
-def _logic(operator: str, predicates: Sequence[Predicate]) -> Predicate | None:
-    (if_false, if_true), (other_if_false, other_if_true) = predicates[0], predicates[-1]
-    match operator:
-        case "not":
-            return if_true, if_false
-        case "and":
-            return Condition(), _both(if_true, other_if_true)
-        case "or":
-            return _both(if_false, other_if_false), Condition()
+def _calculate(opcode: str, terms: Sequence[Polynomial]) -> Polynomial | None:
+    for pattern, function in _ARITHMETIC.items():
+        if re.fullmatch(pattern, opcode):
+            return function(*terms)
+    number = terms[-1].constant or 0
+    for pattern, by_constant in _BY_CONSTANT.items():
+        if re.fullmatch(pattern, opcode) and 0 < number <= 1024 and (not terms[0].varying or opcode.startswith("shl")):
+            return by_constant(terms[0], number)
     return None
 
 
-def _both(left: Condition, right: Condition) -> Condition:
-    return Condition(left.values + right.values, left.is_whole and right.is_whole)
+def _comparison(modifiers: Sequence[str], difference: Polynomial, assumed: frozenset[Polynomial]) -> Predicate | None:
+    """Return what a comparison of a difference with 0 says."""
+    less, more, not_less, not_more = [-difference - 1], [difference - 1], [difference], [-difference]
+    facts = {"lt": (not_less, less), "le": (more, not_more), "gt": (not_more, more), "ge": (less, not_less)}
+    apart = [term - 1 for term in (difference, -difference) if is_never_negative(term)]
+    facts |= {"eq": (apart, not_less + not_more), "ne": (not_less + not_more, apart)}
+    if len(modifiers) != 2 or modifiers[0] not in facts:
+        return None
+    if_false, if_true = (Condition((*terms,), assumed, bool(terms)) for terms in facts[modifiers[0]])
+    return if_false, if_true
 
 
-def _width_of(instruction: Instruction) -> tuple[int, bool]:
-    """Return the bits of the last type of an instruction, or 0 if it is no integer, and whether it has a sign."""
-    match = _TYPE.fullmatch(instruction.modifiers[-1]) if instruction.modifiers else None
-    return (int(match[2]), match[1] == "s") if match else (0, False)
+def _logic(name: str, predicates: Sequence[Predicate]) -> Predicate | None:
+    """Return the result of a logical operation."""
+    if name not in ("and", "or"):
+        return predicates[0][::-1] if name == "not" else None
+    left, right = (predicate[name == "and"] for predicate in predicates)
+    both = Condition(left.facts + right.facts, left.assumed | right.assumed, left.is_whole and right.is_whole)
+    return (Condition(), both) if name == "and" else (both, Condition())
 
 
-def _limits_of(bits: int, *, is_signed: bool) -> tuple[int, int]:
-    """Return the smallest and the largest integer of a type."""
-    return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+def within(term: Polynomial, bits: int, *, is_signed: bool) -> frozenset[Polynomial]:
+    """Return what must not be negative for a term to be an integer of a type."""
+    least, end = (-(1 << bits - 1), 1 << bits - 1) if is_signed else (0, 1 << bits)
+    return frozenset({term - max(least, -_MOST), -term + min(end - 1, _MOST)})
 
 
-def _destinations(instruction: Instruction) -> tuple[str, ...]:
-    """Return the registers that an instruction sets."""
-    is_barrier = instruction.root in ("bar", "barrier") and "red" not in instruction.modifiers
+def _successors(entry: Entry, position: int) -> list[int]:
+    """Return the positions of the instructions that may follow one."""
+    instruction = entry.instructions[position]
+    if instruction.root == "brx":
+        raise PtxError("it has a branch to one of many labels")
+    if instruction.root not in ("bra", "ret", "exit", "trap"):
+        return [position + 1]
+    target = entry.labels[instruction.operands[-1]] if instruction.root == "bra" else len(entry.instructions)
+    return [target, position + 1] if instruction.guard and target != position + 1 else [target]
+
+
+def _destinations(instruction: Instruction) -> list[str]:
+    """Return the registers that an instruction sets, or seems to set."""
     first = instruction.operands[0] if instruction.operands else "["
-    if is_barrier or instruction.root in _WITHOUT_RESULT or first.startswith("["):
-        return ()
-    return tuple(re.findall(r"%[\w$]+", first))
+    return [] if first.startswith("[") else re.findall(r"%[\w$]+", first)

@@ -1,20 +1,23 @@
-"""What a launch of a kernel touches: the elements of each tensor, for people and for checks of calls."""
+"""What a launch of a kernel touches: the elements of each tensor, for people."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.execution import SHARED
-from jitload.bounds.terms import Polynomial, extreme, is_never_negative
-from jitload.expressions.compiler import INT64, Op
+from jitload.bounds.terms import EXTENTS, ZERO, Polynomial, is_never_negative, largest
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 
 _BITS = re.compile(r"\D*(\d+)")
+_PLANNED = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")  # as in the plan of a launch
 _VARIABLE = re.compile(r"^_ZZ.*?E\d+(?=[a-zA-Z_]\w*$)|(?<=\w)(_\d+)+$")  # what is not the name of a local variable
-_GRID, _BLOCK = 0, 3  # where the plan of a launch has them
 
 
 class Extent(NamedTuple):
@@ -66,79 +69,125 @@ def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Exte
     extents = Extents()
     for parameter in pointers:
         bits = _BITS.match(parameter.dtype or "")
-        touched = _touched(by_pointer.pop(parameter.name), max(int(bits[1]) // 8, 1) if bits else 1)
+        extents[parameter.name] = _touched(by_pointer.pop(parameter.name), int(bits[1]) // 8 if bits else 0)
         if parameter.is_tensor_map:
-            touched = Extent(reason="it is a tensor map", instruction="the copies of the TMA are not followed")
-        is_byte = parameter.dtype in ("int8", "uint8", "bool")
-        extents[parameter.name] = touched._replace(unit="elements") if is_byte else touched
+            reason, instruction = "it is a tensor map", "the copies of the TMA are not followed"
+            extents[parameter.name] = Extent(reason=reason, instruction=instruction)
     for pointer, accesses in by_pointer.items():
         size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
         unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
-        extents[name if name not in extents else pointer] = _touched(accesses, 1)._replace(unit=unit)
+        extents[name if name not in extents else pointer] = _touched(accesses, 0)._replace(unit=unit)
     return extents
 
 
-def _touched(accesses: Sequence[Access], unit: int) -> Extent:
-    """Return what accesses touch, in elements of `unit` bytes, or in bytes if it is 1 or does not fit."""
-    for access in accesses:
-        if access.range is None:
-            instruction = access.instruction
-            return Extent(reason=access.reason, instruction=str(instruction), line=instruction.location)
+def _touched(accesses: Sequence[Access], size: int) -> Extent:
+    """Return what accesses touch, in elements of a size, or in bytes if it is 0 or does not fit."""
+    for _, instruction, reason, *_ in accesses:
+        if reason:
+            return Extent(reason=reason, instruction=str(instruction), line=instruction.location)
     if not accesses:
         return Extent("0", "0", is_exact=True)
-    low, end = ends_of(accesses)
-    if any(factor % unit for term in (low, end) for factor in term.terms.values()):
-        return _touched(accesses, 1)
-    is_exact = all(access.exact == () for access in accesses)
-    return Extent(str(end // unit), str(low // unit), is_exact, unit="bytes" if unit == 1 else "elements")
+    starts, ends = _ends_of(accesses)
+    if any(factor % (size or 1) for end in starts + ends for _, factor in end.terms):
+        return _touched(accesses, 0)
+    first, *others = (str(start // (size or 1)) for start in starts)
+    last, *more = (str(end // (size or 1)) for end in ends)
+    return Extent(
+        f"max({', '.join((last, *more))})" if more else last,
+        f"min({', '.join((first, *others))})" if others else first,
+        is_exact=all(access.is_exact for access in accesses),
+        unit="elements" if size else "bytes",
+    )
 
 
-def ends_of(accesses: Iterable[Access]) -> tuple[Polynomial, Polynomial]:
-    """Return the first byte of accesses whose range is known, and the end of the last one."""
-    ranges = [(access.range, access.size) for access in accesses if access.range]
-    return extreme("MIN", [r.low for r, _ in ranges]), extreme("MAX", [r.high + size for r, size in ranges])
+def _ends_of(accesses: Sequence[Access]) -> tuple[list[Polynomial], list[Polynomial]]:
+    """Return what may be the first byte of accesses whose range is known, and what may be the end of the last one."""
+    starts = largest(-access.low for access in accesses)
+    return [-start for start in starts], largest(access.high + access.size for access in accesses)
 
 
 def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
-    """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked."""
-    accesses, entry = find_accesses(ptx, symbol, parameters)
-    groups: dict[tuple[object, ...], list[Access]] = {}  # accesses that are made together
-    for access in accesses:
-        if access.range and access.exact is not None:
-            groups.setdefault((access.pointer, access.active, access.exact), []).append(access)
-    names = [parameter.name for parameter in parameters]
-    checks = dict.fromkeys(_check(group, names, entry.shared) for group in groups.values())
-    return tuple(check for check in checks if check.steps and all(op.value in INT64 for op in check.steps))
+    """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked.
 
-
-def reader(names: Sequence[str]) -> Callable[[str], Op]:
-    """Return a function that returns the step for a symbol. `names` are those of the kernel's parameters."""
-
-    def read(symbol: str) -> Op:
-        kind, _, axis = symbol.partition(".")
-        slots = {"grid": _GRID, "block": _BLOCK}
-        return Op("PLANNED", slots[kind] + "xyz".index(axis)) if axis else Op("COMPUTED", names.index(symbol))
-
-    return read
-
-
-def _check(accesses: Sequence[Access], names: Sequence[str], shared: Mapping[str, int]) -> BoundCheck:
-    """Return the check of accesses that are made together, which has no steps if they are never outside.
-
-    In most calls, their end shows that they are inside. Only if it does not, the check finds out whether the numbers
-    fit their registers, whether a thread makes the accesses, and where exactly they are.
+    In most calls, the end of an access shows that it is inside. Only if it does not, a check finds out whether the
+    numbers fit their registers, whether a thread makes the access, and where exactly it is.
     """
-    pointer, array = accesses[0].pointer, accesses[0].pointer.removeprefix(SHARED)
-    parameter, limit = (names.index(pointer), 0) if array == pointer else (-1, shared[array])
-    low, end = ends_of(accesses)
-    is_first_inside = is_never_negative(low)
-    if limit and is_first_inside and is_never_negative(-end + limit):
-        return BoundCheck(parameter, ())
-    read = reader(names)
-    steps = (*low.steps(read), *end.steps(read), Op("OUTSIDE", parameter, limit))
-    conditions = {term for access in accesses for term in (*access.certain, *access.active, *(access.exact or ()))}
-    for condition in sorted(conditions, key=str):
-        steps = (*condition.steps(read), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps)
-    if parameter >= 0 and is_first_inside:
-        steps = (*end.steps(read), Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps)
-    return BoundCheck(parameter, steps)
+    accesses, entry = find_accesses(ptx, symbol, parameters)
+    groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}  # accesses that are made together
+    for access in accesses:
+        if access.is_exact:
+            groups.setdefault((access.pointer, access.conditions), []).append(access)
+    names = [parameter.name for parameter in parameters]
+    checks = []
+    for (pointer, conditions), group in groups.items():
+        size = entry.shared.get(pointer.removeprefix(SHARED), 0) if SHARED in pointer else 0
+        parameter = -1 if SHARED in pointer else names.index(pointer)
+        for start, end in itertools.product(*_ends_of(group)):
+            is_start_inside = is_never_negative(start)
+            if size and is_start_inside and is_never_negative(-end + size):
+                continue
+            with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
+                steps = (*_steps(start, names), *_steps(end, names), Op("OUTSIDE", parameter, size))
+                for condition in conditions:
+                    steps = (*_steps(condition, names), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps)
+                if parameter >= 0 and is_start_inside:
+                    steps = (*_steps(end, names), Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps)
+                checks.append(BoundCheck(parameter, steps))
+    return tuple(dict.fromkeys(checks))
+
+
+def _steps(term: Polynomial, names: Sequence[str]) -> tuple[Op, ...]:
+    """Return the steps that compute a term. `names` are those of the kernel's parameters."""
+    entries = {name: ScopeEntry(0, "int", computed=number) for number, name in enumerate(names)}
+    entries |= {symbol: ScopeEntry(0, "int", planned=number) for number, symbol in enumerate(_PLANNED)}
+    text = re.sub(r"[^\W\d]\w*(\.[xyz])?", lambda symbol: f"_{[*entries].index(symbol[0])}", str(term))
+    scope = {f"_{number}": entry for number, entry in enumerate(entries.values())}
+    return compile_expression(text, scope, kernel="", field="bounds")
+
+
+def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[Op, ...]:
+    """Return steps that fail unless the threads of a launch on tensors that do not overlap are separate.
+
+    No thread of such a launch accesses what another one writes, and all accesses are inside of tensors. Return no
+    steps if the threads of no launch are known to be separate.
+    """
+    accesses, entry = find_accesses(ptx, symbol, parameters)
+    accesses = [access for access in accesses if not access.reason]
+    names = [parameter.name for parameter in parameters]
+    known = {id(a.instruction) for a in accesses if a.instruction.root in ("ld", "st") and a.pointer in names}
+    others = [i for i in entry.instructions if id(i) not in known and "param" not in i.modifiers]
+    if any(i.root == "call" or "[" in str(i) for i in others):
+        return ()
+    conditions = {condition for access in accesses for condition in access.conditions}
+    steps: list[Op] = []
+    with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
+        for pointer in dict.fromkeys(access.pointer for access in accesses):
+            own = [access for access in accesses if access.pointer == pointer]
+            if any(access.instruction.root == "st" for access in own):
+                conditions |= {*_separate(own)}
+            for start, end in itertools.product(*_ends_of(own)):
+                steps += [*_steps(start, names), *_steps(end, names), Op("OUTSIDE", names.index(pointer))]
+        conditions = {condition for condition in conditions if not is_never_negative(condition)}
+        for condition in sorted(conditions, key=str):
+            steps += [*_steps(condition, names), Op("GE", 1, 0), Op("REQUIRE")]
+        if all(condition.constant is None for condition in conditions):
+            return tuple(steps)
+    return ()
+
+
+def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
+    """Yield what must not be negative so that no two threads access the same bytes by one pointer.
+
+    The coordinates of a thread are digits of its address, and each is worth more than the lesser ones reach.
+    """
+    factors = accesses[0].offset.factors()
+    starts = [(access.offset - accesses[0].offset).constant for access in accesses]
+    if None in starts or not factors.keys() <= {"", *EXTENTS}:
+        yield Polynomial.of(-1)
+        return
+    ends = [(start or 0, (start or 0) + access.size) for start, access in zip(starts, accesses, strict=True)]
+    reach = Polynomial.of(max(end for _, end in ends) - min(start for start, _ in ends))
+    for coordinate, extent in EXTENTS.items():
+        worth, count = factors.get(coordinate, ZERO), Polynomial.of(extent)
+        yield worth - reach if worth.terms else -count + 1
+        reach += worth * (count - 1)

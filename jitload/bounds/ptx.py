@@ -13,7 +13,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # A location, a label, the brace of a scope, or the text of a directive or an instruction, in which vectors have braces.
 _STATEMENT = re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*|([\w$]+)\s*:(?!:)|([{}])|([^\s;{}](?:[^;{}]|\{[^{}]*\})*)")
 _DIRECTIVE = re.compile(r"\.(reg|shared|local|pragma|param|branchtargets|calltargets|callprototype|loc)\b")
-_GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
+_INSTRUCTION = re.compile(r"(?:@(!?)([\w$%]+)\s+)?(\S+)\s*([^;]*)")
 _REGISTER = re.compile(r"%[\w$]+")
 _DECLARED = re.compile(r"(%[\w$]+)(?:<(\d+)>)?")
 _SHARED = re.compile(r"(\.extern\s+)?\.shared\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\s+([\w$]+)\s*((?:\[\d*\])*)\s*;")
@@ -25,21 +25,13 @@ class PtxError(ValueError):
 
 
 class Instruction(NamedTuple):
-    """An instruction.
+    """An instruction with its operands as text. A vector and an address are one operand each."""
 
-    Attributes:
-        opcode: Its name with all modifiers, such as `ld.global.f32`.
-        operands: Its operands as text; a vector and an address are one operand each.
-        guard: The predicate register under which it is executed, or "".
-        is_negated: Whether it is executed if the guard is false.
-        location: The file and the line of the source, such as `vec.cu:4`, or "" if the PTX has no line information.
-    """
-
-    opcode: str
+    opcode: str  # its name with all modifiers, such as `ld.global.f32`
     operands: tuple[str, ...]
-    guard: str = ""
-    is_negated: bool = False
-    location: str = ""
+    guard: str = ""  # the predicate register under which it is executed
+    is_negated: bool = False  # whether it is executed if the guard is false
+    location: str = ""  # the file and the line of the source, such as `vec.cu:4`, if the PTX has line information
 
     @property
     def root(self) -> str:
@@ -57,15 +49,14 @@ class Instruction(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A kernel in PTX: the names of its parameters, its instructions, and labels as positions.
-
-    `shared` has the sizes in bytes of the arrays in shared memory, also of other kernels. That of the dynamic one is 0.
-    """
+    """A kernel in PTX."""
 
     parameters: tuple[str, ...]
     instructions: tuple[Instruction, ...]
-    labels: dict[str, int]
-    shared: dict[str, int]
+    labels: dict[str, int]  # as positions
+    shared: dict[
+        str, int
+    ]  # the sizes in bytes of arrays in shared memory, also of other kernels; the dynamic one has 0
 
 
 def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each kind of statement
@@ -80,10 +71,8 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
     scopes: list[dict[str, str]] = []  # the names that registers of inline PTX get, which may be those of others
     for number, match in enumerate(_STATEMENT.finditer(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :]))):
         file, line, label, brace, text = match.groups()
-        if brace == "{":
-            scopes.append({})
-        elif brace:
-            scopes.pop()
+        if brace:
+            scopes = [*scopes, {}] if brace == "{" else scopes[:-1]
             if not scopes:
                 break
         elif file:
@@ -99,7 +88,9 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
         elif not text.startswith("."):
             renamed = ChainMap(*reversed(scopes))
             text = _REGISTER.sub(lambda name, names=renamed: names.get(name[0], name[0]), text)
-            instructions.append(_instruction(text, location))
+            negation, guard, opcode, rest = _INSTRUCTION.findall(text)[0]
+            operands = tuple(operand.strip() for operand in _OPERAND.findall(rest) if operand.strip())
+            instructions.append(Instruction(opcode, operands, guard, bool(negation), location))
         elif not _DIRECTIVE.match(text):
             raise PtxError(f"unknown directive: {text}")
     return Entry(parameters, tuple(instructions), labels, _read_shared(ptx))
@@ -112,10 +103,3 @@ def _read_shared(ptx: str) -> dict[str, int]:
         count = math.prod(int(extent or 0) for extent in re.findall(r"\[(\d*)\]", extents))
         sizes.setdefault(name, set()).add(0 if is_extern else int(bits) // 8 * count)
     return {name: size for name, (size, *others) in sizes.items() if not others}
-
-
-def _instruction(text: str, location: str) -> Instruction:
-    guard = _GUARD.match(text)
-    opcode, *rest = (text[guard.end() :] if guard else text).split(None, 1)
-    operands = tuple(operand.strip() for operand in _OPERAND.findall("".join(rest)) if operand.strip())
-    return Instruction(opcode, operands, guard[2] if guard else "", bool(guard and guard[1]), location)

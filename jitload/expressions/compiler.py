@@ -27,6 +27,7 @@ class ScopeEntry(NamedTuple):
         type: The parameter's C++ type, for messages.
         computed: The number of a parameter that is computed before the launch, for `Launch.args`. None if the caller
             passes the value.
+        planned: The number of an extent of the grid or the block in the plan of a launch, for checks of bounds.
         constant: The value of a name that is known before the launch, such as a constexpr of Triton.
         is_nullable: Whether the argument may be None. Only then may an expression test `x is None`.
     """
@@ -35,6 +36,7 @@ class ScopeEntry(NamedTuple):
     kind: Literal["tensor", "int", "other"]
     type: str = ""
     computed: int | None = None
+    planned: int | None = None
     constant: int | None = None
     is_nullable: bool = False
 
@@ -350,6 +352,8 @@ def _constant(value: int) -> _Code:
 def _int_op(entry: ScopeEntry) -> Op:
     if entry.constant is not None:
         return Op("CONSTANT", value=entry.constant)
+    if entry.planned is not None:
+        return Op("PLANNED", entry.planned)
     return Op("INT", entry.position) if entry.computed is None else Op("COMPUTED", entry.computed)
 
 

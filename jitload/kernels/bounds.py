@@ -48,7 +48,7 @@ def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str,
     differing = [f for f in source.cpu_flags if re.match("-[DUIi]", f) and (len(f) == 2 or f not in source.options)]
     if differing or any(map(_DEPENDS_ON_TARGET.search, (*source.piece_texts, *source.reading.header_texts))):
         return {}
-    from jitload.bounds.separate import separation_steps
+    from jitload.bounds.extents import separation_steps
 
     try:
         code = compile_for_arch(source._replace(options=(*source.options, *_PLAIN)), "sm_90", toolchain)

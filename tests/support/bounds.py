@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from types import CodeType
 
 from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.terms import Operation, Polynomial
+from jitload.bounds.terms import Polynomial
 from jitload.model import Parameter
 
-_FOLDS: Mapping[str, Callable[[int, int], int]] = {
-    "MIN": min,
-    "MAX": max,
-    "FLOORDIV": lambda a, b: a // b,
-}
 Extents = tuple[int, int, int]
 
 
@@ -33,16 +29,12 @@ class Touched:
 
 def evaluate(polynomial: Polynomial, values: Mapping[str, int]) -> int:
     """Return the value of a polynomial."""
-    return sum(
-        factor * math.prod(_value_of(symbol, values) for symbol in symbols)
-        for symbols, factor in polynomial.terms.items()
-    )
+    return int(eval(_code(str(polynomial)), {}, {symbol.replace(".", "__"): value for symbol, value in values.items()}))
 
 
-def _value_of(symbol: str, values: Mapping[str, int]) -> int:
-    if not isinstance(symbol, Operation):
-        return values[symbol]
-    return functools.reduce(_FOLDS[symbol.name], (evaluate(operand, values) for operand in symbol.operands))
+@functools.cache
+def _code(text: str) -> CodeType:
+    return compile(re.sub(r"\b(grid|block)\.", r"\1__", text), "bounds", "eval")
 
 
 def touched_by(
@@ -68,14 +60,11 @@ def _accesses(ptx: str, symbol: str, parameters: tuple[Parameter, ...]) -> list[
 
 
 def _with_access(touched: Touched | None, access: Access, values: Mapping[str, int]) -> Touched | None:
-    if touched is None or access.range is None or any(evaluate(term, values) < 0 for term in access.certain):
+    if touched is None or access.reason or any(evaluate(term, values) < 0 for term in access.conditions):
         return None
-    if any(evaluate(term, values) < 0 for term in access.active):
-        return touched
-    first, end = evaluate(access.range.low, values), evaluate(access.range.high, values) + access.size
-    is_exact = access.exact is not None and all(evaluate(term, values) >= 0 for term in access.exact)
+    first, end = evaluate(access.low, values), evaluate(access.high, values) + access.size
     is_new = touched.end == 0
     touched.first = first if is_new else min(first, touched.first)
-    touched.is_exact = touched.is_exact and is_exact
+    touched.is_exact = touched.is_exact and access.is_exact
     touched.end = max(end, touched.end)
     return touched
