@@ -95,7 +95,7 @@ def alone_cases() -> Iterator[Case]:
     for header in cheap:
         if "namespace" in headers[header]:
             yield Case(f"alone-c++20/{header}", includes(header) + EMPTY_KERNEL, "c++20")
-    whole = "__device__ std::optional<int> x;"
+    whole = "__device__ std::optional<int> x{std::in_place, 1};"
     yield Case("alone/optional", includes(*FROM_CCCL) + whole, "c++20", needs=("cuda/std/optional",))
     for dialect in ("c++11", "c++14", "c++17", "c++20", "c++23"):
         yield Case(f"all/{dialect}", includes(*cheap) + STANDARD_USE, dialect)
