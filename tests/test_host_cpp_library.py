@@ -52,7 +52,6 @@ INVALID = [
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
     ({"embed_cubin": {"first": "/no/such.cubin"}}, JitLoadError, "cannot be read as a file: [Errno 2] No such file"),
     ({"embed_cubin": {"first": SimpleNamespace()}}, JitLoadError, "must be bytes, a path or a Cubin, got SimpleNamesp"),
-    ({"embed_cubin": {"first": CUBIN, "first_end": CUBIN}}, JitLoadError, "'first_end' is the symbol at the end of"),
     ({"embed_cubin": {"a-b": CUBIN}}, JitLoadError, "embed_cubin has 'a-b', which is not a C++ name"),
     ({"embed_cubin": {"first": CUBIN, "two": CUBIN}}, JitLoadError, "the C++ has no TVM_FFI_EMBED_CUBIN(two)"),
     ({"embed_cubin": {"first": CUBIN}, "cuda_sources": ADD}, JitLoadError, "has no TVM_FFI_EMBED_CUBIN(first)"),

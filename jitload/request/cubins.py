@@ -44,11 +44,6 @@ def read_embedded_cubins(
     for name, cubin in cubins.items():
         is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
         check_cubin_name(name, f"{cubin!s} is embedded as" if is_file else "embed_cubin has")
-        if f"{name}_end" in cubins:
-            raise JitLoadError(
-                f"embed_cubin has {name!r} and '{name}_end', but '{name}_end' is the symbol at the end of {name!r}: "
-                "rename one of them"
-            )
     if device_name in cubins:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded: rename it")
     return tuple(sorted((name, cubin.data) for name, cubin in zip(cubins, labelled, strict=True)))
