@@ -49,7 +49,7 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
         pointers = [parameter.name for parameter in parameters if parameter.kind == "pointer"]
         return [Access(pointer, none, reason) for pointer in pointers], Entry((), (), {}, {})
     accesses: list[Access] = []
-    regions: dict[int, Region] = {}  # by the ids of paths
+    regions: dict[tuple[int, ...], Region] = {}  # by the ids of the steps of paths
     for address in execution.addresses:
         pointers = execution.pointers_in(address.value)
         try:
@@ -61,13 +61,14 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     return accesses, entry
 
 
-def _region_of(path: Path | None, regions: dict[int, Region]) -> Region:
+def _region_of(path: Path | None, regions: dict[tuple[int, ...], Region]) -> Region:
     """Return a copy of the region to which a path leads."""
     if path is None:
         raise UnknownRangeError("the pointer is stored, chosen or passed on")
-    if id(path) not in regions:
-        regions[id(path)] = Region(path)
-    return copy(regions[id(path)])
+    key = (*map(id, path),)
+    if key not in regions:
+        regions[key] = Region(path)
+    return copy(regions[key])
 
 
 class Region:
