@@ -102,6 +102,25 @@ print(tasks() - before[0], abs(mappings() - before[1]) < 10)
     assert run_python(program, path) == "0 True\n"
 
 
+def test_a_kernel_that_holds_a_lock_of_libc_is_not_interrupted(path):
+    """Not even if the signal comes again while its handler runs."""
+    program = f"""{PRELUDE}
+main, is_over = threading.get_ident(), False
+def flood():
+    while not is_over: signal.pthread_kill(main, signal.SIGURG)
+thread = threading.Thread(target=flood)
+thread.start()
+endings = set()
+for turn in range(10):
+    endings.add(interrupt("allocates", (1, 1)))
+    [bytes(size) for size in range(1000, 9000, 100)]  # takes the lock
+is_over = True
+thread.join()
+print(endings)
+"""
+    assert run_python(program, path) == "{'KeyboardInterrupt '}\n"
+
+
 def test_a_handler_that_does_not_raise(path):
     """It runs within a second, on the thread's own stack, and the kernel goes on with the registers that it had."""
     program = f"""{PRELUDE}

@@ -117,7 +117,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
   sigaction(number, &fault_handler.previous, NULL);
 }
 
-SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
+SignalHandler fault_handler = {SIGFPE, SA_NODEFER, on_fault, {}, false};
 
 /* ---- stacks that are too small, and invalid addresses ---------------------------------------------------------- */
 
@@ -158,9 +158,9 @@ void on_memory_fault(int number, siginfo_t* info, void* context) {
   sigaction(number, &handler->previous, NULL);
 }
 
-SignalHandler memory_handler = {SIGSEGV, SA_ONSTACK, on_memory_fault, {}, false};
+SignalHandler memory_handler = {SIGSEGV, SA_ONSTACK | SA_NODEFER, on_memory_fault, {}, false};
 /* Raised by an access to a page that a mapped file does not have, for example because the file was truncated. */
-SignalHandler bus_handler = {SIGBUS, SA_ONSTACK, on_memory_fault, {}, false};
+SignalHandler bus_handler = {SIGBUS, SA_ONSTACK | SA_NODEFER, on_memory_fault, {}, false};
 
 /* Give this thread a stack for signal handlers if it has none, and return it. */
 void* make_signal_stack() {

@@ -50,7 +50,7 @@ bool install(SignalHandler* handler) {
   if (!__atomic_exchange_n(&handler->has_previous, true, __ATOMIC_SEQ_CST)) handler->previous = action;
   memset(&ours, 0, sizeof ours);
   ours.sa_sigaction = handler->function;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER | handler->flags;
+  ours.sa_flags = SA_SIGINFO | handler->flags;
   return sigaction(handler->number, &ours, NULL) == 0;
 }
 
@@ -92,6 +92,16 @@ bool is_on_own_stack(const Worker* worker, const void* address) {
 
 extern SignalHandler watch_handler;
 
+/* Let a signal come again before its handler ends, which may never be. */
+void allow(int number) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The signal is blocked until the kernel is known to be in its own code. Another signal would find this code, which is
+ * that of the library, while the kernel may hold a lock in libc. */
 void on_watch_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Worker* worker = jitload_cpu_current_worker;
@@ -102,6 +112,7 @@ void on_watch_signal(int number, siginfo_t* info, void* context) {
     worker->interruptions_handled = worker->interruptions;
     const Request request = worker->request;
     worker->request = kIsInterrupted;
+    allow(number);
     jitload_cpu_switch(&worker->interrupted, &worker->scheduler);
     worker->request = request;
   }
