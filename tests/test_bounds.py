@@ -349,6 +349,16 @@ def test_control_flow_that_is_not_followed_is_unknown(kernels, code, reason):
     assert extent.elements == (None if reason else "1")
 
 
+def test_a_condition_that_is_tested_twice_is_not_taken_for_one_branch(kernels):
+    """Half of all paths lead to the store, as if only %p1 decided, but some end although %p1 holds."""
+    _, _, (x, _, n) = kernels["guarded"]
+    loaded = "".join(f"ld.global.u32 %r{k}, [%rd1]; setp.eq.s32 %p{k}, %r{k}, {k};" for k in range(2, 6))
+    ptx = f""".entry f(.param .u64 a, .param .u32 b) {{ ld.param.u64 %rd1, [a]; ld.param.u32 %r1, [b];
+        setp.gt.s32 %p1, %r1, 3; {loaded} @%p1 bra $A; @%p2 bra $J; @%p3 bra $J; ret; $A: @%p4 bra $X; @%p5 bra $J; ret;
+        $J: @%p1 bra $X; ret; $X: st.global.u32 [%rd1+40], %r1; ret; }}"""
+    assert str(read_extents(ptx, "f", [x, n])["x"]) == "at most 11 elements"
+
+
 def test_a_tensor_map_is_unknown(kernels):
     ptx, symbol, (x, *others) = kernels["guarded"]
     extents = read_extents(ptx, symbol, (x._replace(size=TENSOR_MAP_BYTES), *others))
