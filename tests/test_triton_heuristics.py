@@ -176,6 +176,16 @@ def by_global(nargs: Any) -> None:
     COUNT = nargs["BLOCK"]
 
 
+def by_closure() -> Callable[[Any], None]:
+    count = 0
+
+    def hook(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    return hook
+
+
 @pytest.mark.parametrize(
     ("hook", "expected"),
     [
@@ -183,6 +193,7 @@ def by_global(nargs: Any) -> None:
         (lambda nargs: nargs["nothing"], "it uses 'nothing', which is unknown at the build ('nothing')."),
         (counts, "this hook is different: it uses 'COUNT', which is a list."),
         (by_global, "this hook is different: it contains the instruction STORE_GLOBAL 'COUNT'."),
+        (by_closure(), "this hook is different: it contains the instruction STORE_DEREF 'count'."),
         (lambda _: input(), "this hook is different: it uses 'input', which is a builtin_function_or_method."),
         (print, "this hook is different: it is a builtin_function_or_method, which cannot be inspected."),
     ],
