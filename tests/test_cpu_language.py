@@ -149,6 +149,7 @@ GPU_ONLY = {
         "m.cu:3: GPU only: barriers that are objects",
     ),
     "PTX of libcu++": ("#include <cuda/ptx>\n" + K + "}", r"m.cu:1: GPU only: PTX \(cuda::ptx\), which cuda/ptx"),
+    "dynamic parallelism": ("__global__ void j() {}\n" + K + " j<<<1, 1>>>();\n}", "m.cu:3: GPU only: launches with"),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
     "tiles of several warps": (
         GROUPS + K + " cg::tiled_partition<64>(cg::this_thread_block()).sync();\n}",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
     FAST_COMPILE,
     NO_INSTRUMENTATION,
@@ -30,7 +30,7 @@ from jitload.request.options import cpu_options, take_archs, take_libraries, tra
 from jitload.request.tune import Choice, Tuned, Values
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
-from jitload.words import Argument
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -322,6 +322,24 @@ def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
     return call.exports
 
 
+def _gpu_only(pieces: Sequence[tuple[str, str]]) -> CompileError:
+    """Return the error for kernels on the CPU beside C++ for the host. It names the line of the first launch."""
+    label, text = pieces[0][0], ""
+    for name, source in pieces:
+        if match := re.search(r"<<<|\bcu(?:da)?Launch\w+|<(?:thrust|cub)/", source):
+            label, text = name, source[: match.start()]
+            break
+    line, message = text.count("\n") + 1, "GPU only: launches with <<<…>>> and other C++ for the host beside kernels"
+    hint = 'This needs a GPU: leave "cpu" out of arch. To load kernels alone, name only them in '
+    return CompileError(
+        stage="host",
+        name=label,
+        log=f"{label}:{line}: error: {message}\n",
+        diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
+        hint=Words(hint, Argument("functions"), " and pass no C++ sources."),
+    )
+
+
 def _resolve_archs(
     call: Call, host: HostSource | None, option_archs: Sequence[str], settings: Settings
 ) -> tuple[str, ...]:
@@ -329,10 +347,7 @@ def _resolve_archs(
     arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
-            problem = "kernels with C++ for the host or with launches need a GPU: leave 'cpu' out of "
-            alone = ". To load kernels alone, name only them in "
-            advice = (Argument("arch"), alone, Argument("functions"), " and pass no C++ sources.")
-            raise JitLoadError(f"module {call.name!r}: {problem}", *advice)
+            raise _gpu_only([piece for unit in host.units for piece in unit.pieces])
         return resolve_gpu_arch(
             arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
         )

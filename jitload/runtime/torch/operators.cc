@@ -133,6 +133,7 @@ Object find_exact(const Operator& op) {
  * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
   if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
+  if (strncmp(op.names, "self ", 5) == 0 || strstr(op.names, " self ")) return nullptr; /* there, a number has this name, no tensor */
   const char* const name = op.name + sizeof "aten::" - 1;
   /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
   if (*op.results == '_' && strcmp(op.overload, "Scalar") == 0 && strncmp(name, "mul", 3) == 0) return nullptr;

@@ -145,7 +145,9 @@ indexing::TensorIndex::TensorIndex(const char* text) : object_(borrow(&_Py_Ellip
 }
 indexing::TensorIndex::TensorIndex(const Slice& slice) {
   Gil gil;
-  object_ = checked(PySlice_New(python(slice.start).get(), python(slice.stop).get(), python(slice.step).get()));
+  static constexpr int64_t kLeast = -(int64_t{1} << 62); /* Python warns of less */
+  const auto end = [](const OptionalArg<int64_t>& value) { return python(value.value_or(0) < kLeast ? OptionalArg<int64_t>(kLeast) : value); };
+  object_ = checked(PySlice_New(end(slice.start).get(), end(slice.stop).get(), python(slice.step).get()));
 }
 indexing::TensorIndex::TensorIndex(const Tensor& tensor) : tensor_bits_(tensor.defined() ? 1 : 2) {
   object_ = tensor.defined() ? python(tensor) : TensorIndex(Slice()).to_python(); /* as in torch */
@@ -331,7 +333,7 @@ Tensor detail::TensorDataContainer::fill_each(const TensorOptions& options, IntA
   };
   if (sizes.empty()) return make(scalar_tensor, numbers_[0], options.device_opt());
   const Tensor result = make(empty, sizes, Device(kCPU), options.memory_format_opt());
-  switch (is_observed(result) || result.scalar_type() == kHalf ? kComplexHalf : result.scalar_type()) { /* a half may overflow */
+  switch (is_observed(result) || result.scalar_type() == kHalf || result.scalar_type() == kBFloat16 ? kComplexHalf : result.scalar_type()) { /* halves may overflow */
 #define X(T, name, ...) \
   case ScalarType::name: for (int64_t i = 0; i < result.numel(); ++i) static_cast<T*>(result.data_ptr())[i] = numbers_[i].to<T>(); break;
     JITLOAD_TORCH_SCALAR_TYPES(X)

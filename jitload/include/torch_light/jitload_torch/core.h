@@ -230,7 +230,7 @@ class Scalar {
 #undef X
   /* Whether a double holds the number. */
   bool is_double() const { return isFloatingPoint() || (!isComplex() && __builtin_fabs(real()) < 9007199254740992); }
-  bool toBool() const { return has_float() ? float_ != 0 : integer_ != 0; }
+  bool toBool() const { return isComplex() ? float_ != 0 || imaginary() != 0 : isFloatingPoint() ? float_ != 0 : integer_ != 0; }
   Scalar operator-() const;
   double real() const { return has_float() ? float_ : static_cast<double>(integer_); }
   double imaginary() const {
