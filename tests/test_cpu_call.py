@@ -131,6 +131,8 @@ def test_an_array_that_is_read_only(mod):
     x.flags.writeable = False
     mod.add_one(x, y)  # `const float* x`
     assert (y == x + 1).all()
+    with pytest.raises(TypeError, match=r"^add_one\(\) takes 2 arguments \(x, y\), got 3$"):
+        mod.add_one(x, y, x)
     y.flags.writeable = False
     with pytest.raises(
         BufferError,

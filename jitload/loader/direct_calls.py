@@ -148,16 +148,19 @@ def call_through_ffi(function: TypedFunction, args: tuple[Any, ...], **kwargs: A
             return function(*flat)
         tensors = tuple(arg.base if _is_descriptor(arg) else arg for arg in args)
         args = tuple(_flat_descriptor(arg) if _is_descriptor(arg) else arg for arg in args)
-    _check_values(facts, tensors)
+    if len(tensors) == len(facts["arguments"]):
+        _check_values(facts, tensors)
+    else:
+        args = (None,) * len(args)  # the error is about their number, not about one that cannot be read
     try:
         return tvm_ffi.Function.__call__(function, *args, **kwargs)
-    except TypeError:
-        if _is_cupy_call(facts, args):
+    except (TypeError, BufferError, RuntimeError) as error:
+        if not isinstance(error, RuntimeError) and _is_cupy_call(facts, tensors):
             key = "grid" if "triton" in facts else "grid, block"
             raise TypeError(f"{facts['name']}() takes the launch in brackets: {facts['name']}[{key}](…)") from None
-        raise
-    except (BufferError, RuntimeError) as error:
-        readable = [_readable(facts, number, arg) for number, arg in enumerate(args[: len(facts["arguments"])])]
+        if isinstance(error, TypeError):
+            raise
+        readable = [_readable(facts, number, arg) for number, arg in enumerate(args)]
         if not isinstance(error, BufferError):
             raise
     return tvm_ffi.Function.__call__(function, *readable, **kwargs)
