@@ -304,9 +304,7 @@ TYPES = [
     (torch.float8_e4m3fn, "__nv_fp8_e4m3"),
     (np.dtype("int64"), "int64_t"),
     (torch.bool, "bool"),
-    (np.float32, "float"),
     (np.bool_, "bool"),
-    (np.uint8, "uint8_t"),
 ]
 
 

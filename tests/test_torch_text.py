@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,7 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload import cpp_extension
-from jitload.errors import CompileError
-import shutil
-from jitload.errors import ToolchainError
+from jitload.errors import CompileError, ToolchainError
 
 CHECKS = r"""
 torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std::optional<torch::Tensor> o, std::vector<int64_t> v) {

@@ -7,8 +7,7 @@ import triton.language as tl
 import triton_helpers as settings
 
 CALLED = tl.constexpr(3)
-LISTED = [3]
-MAPPED = {"three": 3}
+LISTED = [{"three": 3}]
 
 
 class Anything:
@@ -40,18 +39,8 @@ def by_a_call(x_ptr):
 
 
 @triton.jit
-def by_name(x_ptr):
-    tl.store(x_ptr, tl.program_id(0) + CALLED)
-
-
-@triton.jit
 def by_a_constexpr_function(x_ptr):
     tl.store(x_ptr, tl.program_id(0) + of_the_list())
-
-
-@triton.jit
-def by_a_mapping(x_ptr):
-    tl.store(x_ptr, tl.program_id(0) + of_the_mapping())
 
 
 @triton.jit
@@ -62,11 +51,6 @@ def by_an_object(x_ptr):
 @triton.jit
 def by_a_constexpr(x_ptr, made: tl.constexpr):
     tl.store(x_ptr, made(tl.program_id(0)))
-
-
-@triton.jit
-def with_an_object(x):
-    return x + of_the_object()
 
 
 def adding(amount):
@@ -97,12 +81,7 @@ def by_a_member(x_ptr, made: tl.constexpr):
 
 @triton.constexpr_function
 def of_the_list():
-    return LISTED[0]
-
-
-@triton.constexpr_function
-def of_the_mapping():
-    return MAPPED["three"]
+    return LISTED[0]["three"]
 
 
 @triton.constexpr_function

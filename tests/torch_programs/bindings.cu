@@ -141,23 +141,6 @@ Tensor add_one(Tensor x) {
   add_one_kernel<<<1, 32>>>(y.data_ptr<float>(), static_cast<int>(y.numel()));
   return y;
 }
-//// float_vector_types
-/// functions: lengths
-/// cpp: torch::Tensor lengths(torch::Tensor a);
-/// call: lengths(rand(5, 3)) -> (rand(5, 3) ** 2).sum(1)
-/// call: lengths(rand(5, 2)) !! RuntimeError: points need 3 coordinates
-#include <torch/extension.h>
-#include <vector_types.h>
-__global__ void lengths_kernel(const float* a, float* d) {
-  float3 p = make_float3(a[3 * threadIdx.x], a[3 * threadIdx.x + 1], a[3 * threadIdx.x + 2]);
-  d[threadIdx.x] = p.x * p.x + p.y * p.y + p.z * p.z;
-}
-torch::Tensor lengths(torch::Tensor a) {
-  TORCH_CHECK(a.size(-1) == 3, "points need 3 coordinates");
-  auto d = a.new_empty({a.size(0)});
-  lengths_kernel<<<1, a.size(0)>>>(a.data_ptr<float>(), d.data_ptr<float>());
-  return d;
-}
 //// half_host_arithmetic
 /// functions: scaled_by_half
 /// cpp: torch::Tensor scaled_by_half(torch::Tensor x, double s);

@@ -262,18 +262,6 @@ std::vector<std::string> options_text(torch::Tensor x) {
   lines.push_back(c10::str(torch::promote_types(torch::kInt, torch::kHalf), " ", torch::result_type(x, 3), " ", torch::can_cast(torch::kFloat, torch::kInt)));
   return lines;
 }
-//// conv_net_functional
-/// functions: net
-/// call: net(rand(2, 3, 16, 16), rand(8, 3, 3, 3), rand(8), rand(10, 8 * 7 * 7))
-#include <torch/extension.h>
-torch::Tensor net(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor fc) {
-  auto y = torch::conv2d(x, w, b, /*stride=*/1);
-  y = torch::max_pool2d(torch::relu_(y), {2, 2});
-  y = torch::dropout(y, 0.5, /*train=*/false);
-  y = y.view({y.size(0), -1});
-  y = y.mm(fc.t());
-  return torch::log_softmax(y, /*dim=*/1);
-}
 //// attention_aten
 /// functions: mha
 /// call: mha(rand(2, 5, 8), rand(24, 8), 2)

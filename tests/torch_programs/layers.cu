@@ -17,23 +17,6 @@ torch::Tensor weighted(const torch::Tensor& x, const c10::optional<torch::Tensor
   weighted_kernel<<<1, x.numel()>>>(x.data_ptr<float>(), w, y.data_ptr<float>(), static_cast<float>(bias.value_or(1.0)));
   return y;
 }
-//// scaled_relu
-/// functions: scaled_relu
-/// cpp: torch::Tensor scaled_relu(torch::Tensor x, torch::Tensor gamma);
-/// call: scaled_relu(rand(2, 3, 8, 8), rand(3)) -> (rand(2, 3, 8, 8) * rand(3)[:, None, None]).relu()
-/// call: scaled_relu(rand(2, 3, 8), rand(3)) !! RuntimeError: TensorAccessor expected 4 dims but tensor has 3
-#include <torch/extension.h>
-__global__ void scaled_relu_kernel(torch::PackedTensorAccessor64<float, 4> x, torch::PackedTensorAccessor64<float, 4> y, const float* gamma) {
-  const int n = blockIdx.x, c = blockIdx.y;
-  for (int h = threadIdx.y; h < x.size(2); h += blockDim.y)
-    for (int w = threadIdx.x; w < x.size(3); w += blockDim.x) y[n][c][h][w] = fmaxf(x[n][c][h][w] * gamma[c], 0.f);
-}
-torch::Tensor scaled_relu(torch::Tensor x, torch::Tensor gamma) {
-  auto y = torch::empty_like(x);
-  dim3 grid(x.size(0), x.size(1)), block(8, 8);
-  scaled_relu_kernel<<<grid, block>>>(x.packed_accessor64<float, 4>(), y.packed_accessor64<float, 4>(), gamma.data_ptr<float>());
-  return y;
-}
 //// embedding_lookup
 /// functions: embedding
 /// cpp: torch::Tensor embedding(torch::Tensor table, torch::Tensor ids);

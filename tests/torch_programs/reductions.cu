@@ -42,7 +42,7 @@ __global__ void argmax_rows_kernel(const float* s, float* best, int64_t* index, 
 }
 std::pair<at::Tensor, at::Tensor> argmax_rows(const at::Tensor& scores) {
   TORCH_CHECK(scores.size(1) > 0, "scores has an empty row, sizes ", scores.sizes());
-  auto best = at::empty({scores.size(0)}, scores.options());
+  auto best = scores.new_empty({scores.size(0)});
   auto index = at::empty({scores.size(0)}, scores.options().dtype(at::kLong));
   argmax_rows_kernel<<<scores.size(0), 1>>>(scores.const_data_ptr<float>(), best.mutable_data_ptr<float>(), index.mutable_data_ptr<int64_t>(), scores.size(1));
   return {best, index};
