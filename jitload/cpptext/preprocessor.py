@@ -80,8 +80,8 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
                 break  # the next directive begins
             end += 1
         run = tokens[start:end]
-        name, rest = run[1].text if run[1:] else "", "".join(_spaced(run[2:])).strip()
-        yield (Directive(name, rest) if is_directive else None), run
+        name = run[1].text if run[1:] else ""
+        yield (Directive(name, "".join(_spaced(run[2:])).strip()) if is_directive else None), run
         start = end
 
 

@@ -19,12 +19,12 @@ _DIAGNOSTIC = (
 _NARROW_FLOATS = {"bf16": "bfloat162?", "fp16": "half2?|float16"}
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
-_FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11)/"
+_FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11|tvm)/"
 _HOST_FUNCTION = "is considered a host function"
 # Names of the standard headers that are CCCL's.
 _FROM_CCCL = (
-    r"optional|nullopt|span|bit_\w+|popcount|count[lr]_\w+|rot[lr]|has_single_bit|integral|floating_point|same_as|"
-    r"convertible_to"
+    r"optional|nullopt|in_place(?:_t)?|span|bit_\w+|popcount|count[lr]_\w+|rot[lr]|has_single_bit|integral|"
+    r"floating_point|same_as|convertible_to"
 )
 # Advice about a log, by a pattern that matches the log.
 _HINTS = (
