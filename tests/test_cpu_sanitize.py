@@ -34,6 +34,8 @@ extern "C" __global__ void fixed(float* y, int at) {
   __syncthreads();
   y[threadIdx.x] = tile[threadIdx.x + at];
 }
+__device__ __noinline__ Pair pair_of(int n) { return Pair{n, n}; }
+extern "C" __global__ void returned(Pair* y) { y[threadIdx.x] = pair_of(threadIdx.x); }
 extern "C" __global__ void bytes(char* y, int n) { memset(y, 1, n); }
 extern "C" __global__ void add(int* y, int by) { y[threadIdx.x] += by; }
 extern "C" __global__ void bits(int* y, int by) { y[threadIdx.x] = 1 << by; }
@@ -94,6 +96,7 @@ INVALID_ACCESSES = [
      r"thread \(63, 0, 0\)")),
     ("fixed", (1, 8), (torch.zeros(64), 1), "tile[threadIdx.x + at]",
      r"index 8 of an array 'float \[8\]' at watched.cu:{line} in block \(0, 0, 0\), thread \(7, 0, 0\)"),
+    ("returned", (1, 4), (np.zeros(7, np.int32),), "= pair_of", r"a write of 8 bytes at byte 24 of 'y', which has 28"),
     ("bytes", (1, 1), (torch.zeros(5, dtype=torch.int8), 6), "memset",
      r"a write of 6 bytes at byte 0 of 'y', which has 5 bytes"),
     ("add", (1, 4), (torch.full((4,), 2**31 - 1, dtype=torch.int32), 1), "+= by", r"a signed addition that overflows"),

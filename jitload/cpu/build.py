@@ -68,8 +68,11 @@ _COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
 # With these options, compiled code calls a function of sanitize.cc before each access to memory. That file knows
 # which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
-    "address": ("-fsanitize=thread", *TSAN_PARAMS, *_COPIES, "-fsanitize=bounds", "-fno-sanitize-recover=bounds"),
-    "race": ("-fsanitize=thread", *TSAN_PARAMS, *_COPIES, "-DJITLOAD_CPU_RACES=1"),
+    "address": (
+        "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
+        "--param=asan-globals=0", *_COPIES, "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
+    ),
+    "race": ("-fno-sanitize=kernel-address", "-fsanitize=thread", *TSAN_PARAMS, *_COPIES),
     "undefined": (
         "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",

@@ -91,12 +91,8 @@ __JITLOAD_INLINE unsigned __jitload_rank() {
 
 __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 
-#ifdef JITLOAD_CPU_RACES
-extern "C" __attribute__((used, visibility("hidden"))) const char __jitload_finds_races = 0; /* tells runtime/cpu/races.cc */
-#endif
-
 /* For functions that run before the kernel's code, whose accesses need no checks with sanitize=. */
-#define __JITLOAD_UNCHECKED __attribute__((no_sanitize("thread")))
+#define __JITLOAD_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize("kernel-address")))
 
 /* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
 #ifdef __SANITIZE_THREAD__
@@ -185,12 +181,20 @@ extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline,
 /* The compiler calls functions before each access to memory, which let lanes run in step, and in place of atomics. */
 #define JITLOAD_HOOK \
   extern "C" __attribute__((no_sanitize_coverage, no_sanitize("thread"), noinline, used, visibility("hidden")))
+#ifdef JITLOAD_CPU_CHECKS
+#define JITLOAD_ACCESS(p, size, is_write) jitload_cpu_check(p, size, is_write, __builtin_return_address(0))
+#else
 #define JITLOAD_ACCESS(p, size, is_write) ((void)0)
+#endif
 #define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                                              \
+  JITLOAD_ACCESS(p, size, is_write);                                                            \
   __JITLOAD_SET_COUNTDOWN(4096);                                                                \
   __JITLOAD_KEEP_THREAD_INDEX(                                                                  \
       jitload_cpu_step(jitload_cpu_current_worker, p, is_write, __builtin_return_address(0)))
-#define JITLOAD_ATOMIC_ACCESS(p, size, is_write) jitload_cpu_atomic(jitload_cpu_current_worker)
+#define JITLOAD_ATOMIC_ACCESS(p, size, is_write) \
+  JITLOAD_ACCESS(p, size, is_write);             \
+  jitload_cpu_atomic(jitload_cpu_current_worker)
+JITLOAD_HOOK void __tsan_init() {}
 #include <jitload/accesses.h>
 #endif
 

@@ -25,7 +25,6 @@ JITLOAD_HOOK void __tsan_read_range(void* p, size_t size) { JITLOAD_ACCESS(p, si
 JITLOAD_HOOK void __tsan_write_range(void* p, size_t size) { JITLOAD_ACCESS(p, size, true); }
 JITLOAD_HOOK void __tsan_vptr_update(void** p, void*) { JITLOAD_ACCESS(p, 8, true); }
 JITLOAD_HOOK void __tsan_vptr_read(void** p) { JITLOAD_ACCESS(p, 8, false); }
-JITLOAD_HOOK void __tsan_init() {}
 JITLOAD_HOOK void __tsan_func_entry(void*) {}
 JITLOAD_HOOK void __tsan_func_exit() {}
 JITLOAD_HOOK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

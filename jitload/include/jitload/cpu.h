@@ -81,6 +81,11 @@ void jitload_cpu_path(struct jitload_cpu_worker* worker, const void* code);
 /* Note an atomic operation of this thread, which may order it with other lanes. */
 void jitload_cpu_atomic(struct jitload_cpu_worker* worker);
 
+#ifdef JITLOAD_CPU_CHECKS
+/* Check that an access is valid, with sanitize="address". */
+void jitload_cpu_check(const void* memory, size_t size, int is_write, const void* code);
+#endif
+
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);
 

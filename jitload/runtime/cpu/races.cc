@@ -9,8 +9,6 @@
  * Several workers run blocks. An access is one number, which is loaded and stored without a lock. So two workers that
  * access a word at the very same time may both miss the other's access.
  */
-extern "C" __attribute__((weak, visibility("hidden"))) const char __jitload_finds_races; /* exists with sanitize="race" */
-
 namespace {
 
 /* `bits` is computed and loaded as a whole: numbers that are stored to its parts would have to reach memory first. */
@@ -62,6 +60,7 @@ struct Order {
 };
 
 thread_local Order race_order;
+bool has_race_checks; /* whether this library was built with sanitize="race" */
 
 /* ---- the memory that is watched --------------------------------------------------------------------------------- */
 
@@ -100,11 +99,8 @@ Races* make_races(const jitload_cpu_launch* call) {
 bool watch_launch(Worker* worker) {
   Launch* launch = worker->launch;
   const jitload_cpu_block* block = &launch->call->block;
-  memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
-  memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
-  jitload_cpu_shared_bytes = block->shared_bytes;
   worker->order = NULL;
-  if (&__jitload_finds_races == NULL || launch->call->is_unchecked) return true;
+  if (!has_race_checks || launch->call->is_unchecked) return true;
   if (own_code.end - own_code.begin > kLastCode) {
     return fail(worker, NULL, "more than 4 MiB of code, which sanitize=\"race\" cannot watch,"), false;
   }
@@ -113,6 +109,9 @@ bool watch_launch(Worker* worker) {
   worker->order = &race_order;
   *worker->order = Order();
   worker->order->races = launch->races;
+  memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
+  memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
+  jitload_cpu_shared_bytes = block->shared_bytes;
   worker->order->shared = watch_memory(launch->races, own_memory.thread_local_data);
   return worker->order->shared != NULL;
 }
@@ -149,17 +148,18 @@ uint32_t begin_epoch(Worker* worker) {
 }
 
 void order_thread(Worker* worker, const Fiber* fiber) {
+  if (worker->order == NULL) return;
   memcpy(jitload_cpu_thread_index, fiber->index, sizeof fiber->index);
-  if (worker->order != NULL) worker->order->thread = fiber->number;
+  worker->order->thread = fiber->number;
 }
 
 void order_block(Worker* worker) {
-  const uint32_t* index = worker->block.block_index;
-  memcpy(jitload_cpu_block_index, index, sizeof jitload_cpu_block_index);
   if (worker->order == NULL) return;
+  const uint32_t* index = worker->block.block_index;
   const uint32_t* grid = worker->block.grid_dim;
   worker->order->block = (index[2] * grid[1] + index[1]) * grid[0] + index[0];
   worker->order->block_epoch = begin_epoch(worker);
+  memcpy(jitload_cpu_block_index, index, sizeof jitload_cpu_block_index);
 }
 
 void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
@@ -273,14 +273,13 @@ inline __attribute__((always_inline)) void watch_access(const void* memory, size
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers) return;
   const Order* order = worker->order;
-  if (order == NULL) return check(memory, size, is_write, code);
   const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
   const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
   for (size_t done = 0, part; done < size; done += part) {
     const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
     part = size - done < 4 - offset ? size - done : 4 - offset;
     const Watched* watched = find_watched(worker, address, part);
-    if (watched == NULL || !contains(watched->memory, address, size - done)) check(memory, size, is_write, code);
+    if (watched == NULL || !contains(watched->memory, address, size - done)) jitload_cpu_check(memory, size, is_write, code);
     if (watched == NULL) return;
     const uint64_t bytes = ((1u << part) - 1) << offset;
     watch_word({worker, address, {bits | bytes}, size}, watched);
@@ -293,6 +292,8 @@ inline __attribute__((always_inline)) void watch_access(const void* memory, size
 /* ---- what g++'s -fsanitize=thread calls ------------------------------------------------------------------------- */
 
 #define JITLOAD_HOOK extern "C" __attribute__((visibility("hidden")))
+JITLOAD_HOOK void __tsan_init() { has_race_checks = true; }
+
 #define JITLOAD_ACCESS(p, size, is_write) watch_access(p, size, is_write, false, __builtin_return_address(0))
 #define JITLOAD_VOLATILE_ACCESS(p, size, is_write)                       \
   watch_access(p, size, is_write, true, __builtin_return_address(0)); \

@@ -112,7 +112,7 @@ inline bool is_unused_shared(const Worker* worker, uintptr_t begin, size_t size)
   return begin >= shared && is_beyond;
 }
 
-__attribute__((noinline)) void check(const void* memory, size_t size, bool is_write, const void* code) {
+inline void check(const void* memory, size_t size, bool is_write, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers || size == 0) return;
   const jitload_cpu_launch* call = worker->launch->call;
@@ -182,23 +182,51 @@ struct Type {
 
 }  // namespace
 
+#define JITLOAD_CHECKS_(size)                                         \
+  extern "C" void __asan_load##size##_noabort(const void* address) {  \
+    check(address, size, false, __builtin_return_address(0));         \
+  }                                                                   \
+  extern "C" void __asan_store##size##_noabort(const void* address) { \
+    check(address, size, true, __builtin_return_address(0));          \
+  }
+JITLOAD_CHECKS_(1)
+JITLOAD_CHECKS_(2)
+JITLOAD_CHECKS_(4)
+JITLOAD_CHECKS_(8)
+JITLOAD_CHECKS_(16)
+extern "C" void __asan_loadN_noabort(const void* address, size_t size) {
+  check(address, size, false, __builtin_return_address(0));
+}
+extern "C" void __asan_storeN_noabort(const void* address, size_t size) {
+  check(address, size, true, __builtin_return_address(0));
+}
+extern "C" void __asan_handle_no_return() {}
+extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write, const void* code) {
+  check(memory, size, is_write, code);
+}
+
 #include "races.cc" /* as in run.cc */
+
+static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
+  if (has_race_checks) return watch_access(memory, size, is_write, false, code);
+  check(memory, size, is_write, code);
+}
 
 extern "C" void* __real_memset(void* to, int value, size_t size);
 extern "C" void* __real_memcpy(void* to, const void* from, size_t size);
 extern "C" void* __real_memmove(void* to, const void* from, size_t size);
 extern "C" void* __wrap_memset(void* to, int value, size_t size) {
-  JITLOAD_ACCESS(to, size, true);
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memset(to, value, size);
 }
 extern "C" void* __wrap_memcpy(void* to, const void* from, size_t size) {
-  JITLOAD_ACCESS(from, size, false);
-  JITLOAD_ACCESS(to, size, true);
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memcpy(to, from, size);
 }
 extern "C" void* __wrap_memmove(void* to, const void* from, size_t size) {
-  JITLOAD_ACCESS(from, size, false);
-  JITLOAD_ACCESS(to, size, true);
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memmove(to, from, size);
 }
 

@@ -191,7 +191,7 @@ extern "C" {
 __thread jitload_cpu_worker* jitload_cpu_current_worker;
 __thread uintptr_t jitload_cpu_thread_memory[2];
 #ifdef JITLOAD_CPU_WATCHES
-/* The threadIdx, blockIdx, blockDim and gridDim of kernels whose accesses are checked. */
+/* The threadIdx, blockIdx, blockDim and gridDim of kernels with sanitize="race". */
 JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_block_index[3], jitload_cpu_block_dim[3],
     jitload_cpu_grid_dim[3], jitload_cpu_shared_bytes;
 #endif
