@@ -28,19 +28,21 @@ constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kEpochs = 1 << 26;
 constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
 
+constexpr size_t kLine = 128; /* what processors exchange at once: what all read lies apart from what some write */
+
 /* A range of memory, and the accesses to its words. */
 struct Watched {
   Memory memory;
   const Watched* next;
-  alignas(32) mutable Access shadow[][4];
+  alignas(kLine) mutable Access shadow[][4];
 };
 
 /* What the workers of a launch share. It is followed by what is watched. Pages that are not touched take no memory. */
-struct alignas(32) Races {
+struct Races {
   size_t size; /* of all, in bytes */
   size_t used;
-  uint32_t next_epoch;
   const Watched* watched; /* if ranges overlap, the first one is used */
+  alignas(kLine) uint32_t next_epoch;
   uint32_t epoch_blocks[kEpochs];  /* the block of each epoch */
   uint32_t atomic_epochs[kEpochs]; /* when a thread of each block last did an atomic, or 0 */
 };
@@ -57,6 +59,7 @@ struct Order {
   uint32_t warp_epochs[kMostThreads / kWarp]; /* when a thread of each warp did an atomic */
   Races* races;
   const Watched* shared; /* the memory of this thread of the operating system */
+  Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
 };
 
 thread_local Order race_order;
@@ -64,7 +67,10 @@ bool has_race_checks; /* whether this library was built with sanitize="race" */
 
 /* ---- the memory that is watched --------------------------------------------------------------------------------- */
 
-size_t watched_size(Memory memory) { return sizeof(Watched) + ((memory.end + 3) / 4 - memory.begin / 4) * sizeof(Access[4]); }
+size_t watched_size(Memory memory) {
+  const size_t size = sizeof(Watched) + ((memory.end + 3) / 4 - memory.begin / 4) * sizeof(Access[4]);
+  return (size + kLine - 1) / kLine * kLine;
+}
 
 /* Watch a range of memory; return NULL if there is no room. */
 const Watched* watch_memory(Races* races, Memory memory) {
@@ -112,6 +118,8 @@ bool watch_launch(Worker* worker) {
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
   jitload_cpu_shared_bytes = block->shared_bytes;
+  const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
+  worker->order->unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
   worker->order->shared = watch_memory(launch->races, own_memory.thread_local_data);
   return worker->order->shared != NULL;
 }
@@ -122,9 +130,12 @@ void free_races(Races* races) {
 
 /* Return the range that contains an access to a word, or NULL. */
 inline const Watched* find_watched(const Worker* worker, uintptr_t begin, size_t size) {
-  const Watched* watched = worker->order->shared;
-  if (contains(watched->memory, begin, size)) return is_unused_shared(worker, begin, size) ? NULL : watched;
-  watched = worker->order->races->watched;
+  const Order* order = worker->order;
+  const Watched* watched = order->shared;
+  if (contains(watched->memory, begin, size)) {
+    return begin + size > order->unused_shared.begin && begin < order->unused_shared.end ? NULL : watched;
+  }
+  watched = order->races->watched;
   while (watched != NULL && !contains(watched->memory, begin, size)) watched = watched->next;
   return watched;
 }
@@ -269,20 +280,32 @@ inline void watch_word(const Current& now, const Watched* watched) {
   if (!is_full || all.is_write || all.is_atomic) compare_with_shadow(now, shadow, oldest);
 }
 
+/* Watch an access to several words. */
+__attribute__((noinline)) void watch_words(Worker* worker, uint64_t bits, const void* memory, size_t size, const void* code) {
+  for (size_t done = 0, part; done < size; done += part) {
+    const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
+    part = size - done < 4 - offset ? size - done : 4 - offset;
+    const Watched* watched = find_watched(worker, address, part);
+    if (watched == NULL || !contains(watched->memory, address, size - done)) {
+      jitload_cpu_check(memory, size, Access{bits}.is_write, code);
+    }
+    if (watched == NULL) return;
+    watch_word({worker, address, {bits | ((1u << part) - 1) << offset}, size}, watched);
+  }
+}
+
 inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers) return;
   const Order* order = worker->order;
   const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
   const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
-  for (size_t done = 0, part; done < size; done += part) {
-    const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
-    part = size - done < 4 - offset ? size - done : 4 - offset;
-    const Watched* watched = find_watched(worker, address, part);
-    if (watched == NULL || !contains(watched->memory, address, size - done)) jitload_cpu_check(memory, size, is_write, code);
-    if (watched == NULL) return;
-    const uint64_t bytes = ((1u << part) - 1) << offset;
-    watch_word({worker, address, {bits | bytes}, size}, watched);
+  const uintptr_t address = (uintptr_t)memory, offset = address % 4;
+  const Watched* watched = offset + size <= 4 ? find_watched(worker, address, size) : NULL;
+  if (watched != NULL) {
+    watch_word({worker, address, {bits | ((1u << size) - 1) << offset}, size}, watched);
+  } else {
+    watch_words(worker, bits, memory, size, code);
   }
   if (is_atomic) order_atomic(worker);
 }
