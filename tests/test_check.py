@@ -16,8 +16,10 @@ from jitload.errors import CompileError
 SOURCE = (
     CHECKED
     + r"""
+#include <cuda_fp16.h>
 extern "C" __global__ void vectors(const float4* x, float4* y) { y[threadIdx.x] = x[threadIdx.x]; }
 extern "C" __global__ void behind(const float* const* rows, float* y) { y[threadIdx.x] = rows[0][threadIdx.x]; }
+extern "C" __global__ void narrow(const float* x, __half* y) { y[threadIdx.x] = __float2half(x[threadIdx.x]); }
 struct Box { const float* data; int n; };
 extern "C" __global__ void boxed(Box box, float* y) { y[threadIdx.x] = box.data[threadIdx.x]; }
 """
@@ -39,6 +41,8 @@ def test_an_access_outside_a_tensor_is_reported_and_nothing_is_changed(mod, make
     x, y = make(8), make(7)
     with pytest.raises(RuntimeError, match=r"^shift\(\): a write of 4 bytes at byte 28 of 'y', .* \(7, 0, 0\), at "):
         jitload.check(mod.shift[1, 64], x, y, 8)
+    with pytest.raises(RuntimeError, match=r"^narrow\(\): a write of 2 bytes at byte 14 of 'y'"):
+        mod.narrow[1, 8].check(x, y.astype("e") if isinstance(y, np.ndarray) else y.half())
     mod.shift[1, 64].check(x, y, np.int32(7))
     assert not y.any()
 

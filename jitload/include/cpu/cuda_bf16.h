@@ -6,7 +6,11 @@
 #error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
 #endif
 #include <cuda_fp16.h>
+#ifdef __SANITIZE_THREAD__ /* which watches no structures that functions take or return by value */
+#define unused unused, always_inline
+#endif
 #include_next <cuda_bf16.h>
+#undef unused
 #include "jitload_cpu_half.h"
 
 __JITLOAD_NARROW(__nv_bfloat16, __nv_bfloat162, __bfloat162float, __double2bfloat16, __halves2bfloat162)
