@@ -130,10 +130,8 @@ def test_an_instantiation_is_refused_as_the_name_of_a_function(source, capsys):
 def test_host_functions_are_compiled_and_listed(source, capsys):
     Path("host.cpp").write_text("int twice(int* x) { return 2 * x[0]; }")
     returned, _, err = run(capsys, "compile", "host.cpp")
-    assert (returned, err) == (
-        0,
-        "The library exports no functions. Name the C++ functions to export: --functions f,g\n",
-    )
+    message = "The library exports no functions. Name the C++ functions to export: --functions f,g\n"
+    assert (returned, err) == (0, message)
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  no functions that Python can call"
     assert run(capsys, "compile", "host.cpp", "--functions", "twice")[1].startswith("twice: a host function\n")
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  twice(int* x)"
@@ -142,13 +140,19 @@ def test_host_functions_are_compiled_and_listed(source, capsys):
 def test_output_that_cannot_be_written(cache):
     build(kernel("k"))
     command = [sys.executable, "-m", "jitload", "cache", "list"]
+    options = {"stderr": subprocess.PIPE, "text": True, "env": python_env()}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=python_env(), check=False)
+        done = subprocess.run(command, check=False, stdout=full, **options)
     assert (done.returncode, done.stderr) == (1, "jitload: the output cannot be written: No space left on device\n")
-    closed = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, env=python_env(), check=False
-    )
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], check=False, **options)
     assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", "relative")
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert run(capsys, "cache", "list") == (1, "", "jitload: the working directory: No such file or directory\n")
 
 
 def test_doctor_finds_that_kernels_run_on_this_machine(cache, capsys):

@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # no message if the reader ends, as in `… list | head`
-            subject = error.filename if error.filename is not None else "the output cannot be written"
+            is_cwd = isinstance(error, FileNotFoundError)  # without a name, this is about a directory that is gone
+            unnamed = "the working directory" if is_cwd else "the output cannot be written"
+            subject = unnamed if error.filename is None else error.filename
             click.echo(f"jitload: {subject}: {error.strerror or error}", err=True)
         _discard_output()
         return 1
