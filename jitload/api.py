@@ -338,7 +338,7 @@ def compile_cubin(
 
     Raises:
         CompileError: NVRTC or the linker rejected the source.
-        LaunchSpecError: The source has neither kernels nor device variables.
+        LaunchSpecError: The source has neither device code nor an `#include`.
         ToolchainError: NVRTC or the linker is missing, or does not support the architecture.
 
     Example:

@@ -115,7 +115,8 @@ def source_digest(request: Request, name: str, launch: Launch | None) -> str:
         content = [part for part in request.triton.parts if part[0] in ("kernel", "globals", "outer")]
     else:
         bare = launch and replace(launch, tune=None, doc=None)
-        content = (name, [text for _, text in request.pieces], request.options, bare)
+        cubins = [cubin.data for cubin in request.cubins]
+        content = (name, [text for _, text in request.pieces], request.options, bare, *cubins)
     return hashlib.sha256(repr(content).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -296,7 +296,7 @@ __attribute__((noinline)) void watch_words(Worker* worker, uint64_t bits, const 
 
 inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers) return;
+  if (worker == NULL || !worker->is_in_fibers || size == 0) return;
   const Order* order = worker->order;
   const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
   const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
