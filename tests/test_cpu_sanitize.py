@@ -89,6 +89,8 @@ INVALID_ACCESSES = [
      r"a read of 4 bytes at byte -8 of 'x', which has 256 bytes, in block \(0, 0, 0\), thread \(0, 0, 0\)"),
     ("shift", (1, 32), (torch.zeros(64)[16:32], torch.zeros(64), 17, 0), "y[i] = x",
      r"a read of 4 bytes at byte 64 of 'x', which has 64 bytes, in block \(0, 0, 0\), thread \(16, 0, 0\)"),
+    ("shift", (1, 1), (np.zeros((8, 8), "f")[4:4], torch.zeros(1), 1, -1), "y[i] = x",
+     r"at byte -4 of 'x', which has 0 bytes"),
     ("store", (4, 64), (np.zeros(200, np.float32), 200), "if (i <= n)",
      r"a write of 4 bytes at byte 800 of 'y', which has 800 bytes, in block \(3, 0, 0\), thread \(8, 0, 0\)"),
     ("dynamic", (1, 64, 256), (torch.zeros(64), 1), "s[threadIdx.x + at]",

@@ -54,6 +54,8 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
 
 /* Return the memory between a tensor's first and last elements; strides may be negative. */
 static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* tensor) {
+  const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
+  if (jitload_is_empty(tensor)) return {name, first, first};
   const uintptr_t bytes = ((uintptr_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
   intptr_t low = 0, high = 0;
   int64_t step = 1;
@@ -62,9 +64,7 @@ static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* te
     *(reach < 0 ? &low : &high) += reach;
     step *= tensor->shape[axis];
   }
-  const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
-  const uintptr_t end = jitload_is_empty(tensor) ? first : first + (uintptr_t)(high + 1) * bytes;
-  return {name, first + (uintptr_t)low * bytes, end};
+  return {name, first + (uintptr_t)low * bytes, first + (uintptr_t)(high + 1) * bytes};
 }
 
 /* Return the memory of the parameters and of the array of their addresses. */
