@@ -404,7 +404,7 @@ def expected_plan(call: dict[str, Any]) -> tuple[Any, ...] | str:
         grid, block, *more = config
         shared = more[0] if more else shared
     grid, block = (((*e, 1, 1) if isinstance(e, tuple) else (e, 1, 1))[:3] for e in (grid, block))
-    count = m if m <= block[0] else 0  # if it has fewer threads, a launch is not checked
+    count = min(m, block[0])
     last = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     limit = min((last + 1) * item // 4, 1 + sum((extent - 1) * stride for extent, stride in zip(*w, strict=True)))
     if count > limit or (count > (y or 0) and (y is None or y < 100)):

@@ -30,6 +30,7 @@ class Access(NamedTuple):
     high: Polynomial = ZERO  # the largest offset
     conditions: tuple[Polynomial, ...] = ()  # what must not be negative for all of this to hold
     is_exact: bool = False  # whether threads then access both ends; otherwise, they may access less
+    unlimited: tuple[Access, ...] = ()  # the same, in launches in which the comparisons hold for all threads
 
 
 class UnknownRangeError(Exception):
@@ -93,10 +94,27 @@ class Region:
             raise UnknownRangeError("jitload does not know the instruction")
         offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
         self._assume(address.value.assumed | (within(offset, 32, is_signed=True) if space == "shared" else set()))
+        unlimited = Access(pointer, address.instruction, "", size, offset, is_exact=address.is_certain)
+        others = copy(self).without_limits(unlimited)
         low, high = self._least(offset), -self._least(-offset)
         is_exact = address.is_certain and self._is_exact and self._has_ends(offset)
         conditions = tuple(sorted(self._conditions, key=str))
-        return Access(pointer, address.instruction, "", size, offset, low, high, conditions, is_exact)
+        return Access(pointer, address.instruction, "", size, offset, low, high, conditions, is_exact, others)
+
+    def without_limits(self, access: Access) -> tuple[Access, ...]:
+        """Return the access in launches in which comparisons limit it, but hold for all threads.
+
+        After this, the region is that of all threads.
+        """
+        facts, self._facts = [fact for fact in self._facts if fact.varying], ()
+        try:
+            for end in map(self._least_of_all, facts):
+                self._require(Polynomial.of(-1) if end is None else end)
+            low, high = self._least(access.offset), -self._least(-access.offset)
+        except UnknownRangeError:
+            return ()
+        conditions, is_exact = tuple(sorted(self._conditions, key=str)), access.is_exact and self._is_exact
+        return (access._replace(low=low, high=high, conditions=conditions, is_exact=is_exact),) if facts else ()
 
     def _follow(self, condition: Condition) -> None:
         """Use what holds after a branch."""

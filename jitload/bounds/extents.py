@@ -114,7 +114,7 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
     """
     accesses, entry = find_accesses(ptx, symbol, parameters)
     groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}  # accesses that are made together
-    for access in accesses:
+    for access in itertools.chain(*((access, *access.unlimited) for access in accesses)):
         if access.is_exact:
             groups.setdefault((access.pointer, access.conditions), []).append(access)
     names = [parameter.name for parameter in parameters]
