@@ -164,7 +164,7 @@ WRONG = 'cell.cu(2): error: identifier "y" is undefined\n    x[0] = y;\n        
         (f"--arch {ARCH} --flags=--odd", CELL, "remove this option from --flags."),
         (f"--arch {ARCH}", '#include "no.h"\n' + CELL, "pass its directory in --include."),
         (f"--arch {ARCH}", "template <class T> __global__ void k(T* x) {}", "add `template __global__ void k<float>("),
-        ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "need a GPU: leave 'cpu' out of --arch"),
+        ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", 'leave "cpu" out of --arch'),
         (f"--arch {ARCH} --functions firts", f"int first(int* x) {{ return 1; }}\n{CELL}", "Did you mean 'first'?"),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_kernels_of_a_text_that_launches_them_run_on_the_cpu(tmp_path):
         module.add[1, 4](x)
         module.scale[1, 4](x, 2)
     assert x.tolist() == [10.0] * 4
-    with pytest.raises(jitload.JitLoadError, match=r"need a GPU: .* name only them in "):
+    with pytest.raises(jitload.JitLoadError, match=r"needs a GPU: .* name only them in "):
         jitload.load("p", sources=[tmp_path / "p.cu"], functions=["run"], arch=("cpu", ARCH))
 
 

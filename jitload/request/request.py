@@ -330,13 +330,13 @@ def _gpu_only(pieces: Sequence[tuple[str, str]]) -> CompileError:
             label, text = name, source[: match.start()]
             break
     line, message = text.count("\n") + 1, "GPU only: launches with <<<…>>> and other C++ for the host beside kernels"
-    hint = 'This needs a GPU: leave "cpu" out of arch. To load kernels alone, name only them in '
+    hint = ('This needs a GPU: leave "cpu" out of ', Argument("arch"), ". To load kernels alone, name only them in ")
     return CompileError(
         stage="host",
         name=label,
         log=f"{label}:{line}: error: {message}\n",
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
-        hint=Words(hint, Argument("functions"), " and pass no C++ sources."),
+        hint=Words(*hint, Argument("functions"), " and pass no C++ sources."),
     )
 
 
