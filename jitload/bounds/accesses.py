@@ -107,13 +107,16 @@ class Region:
         After this, the region is that of all threads.
         """
         facts, self._facts = [fact for fact in self._facts if fact.varying], ()
+        of_limited = self._conditions
         try:
             for end in map(self._least_of_all, facts):
                 self._require(Polynomial.of(-1) if end is None else end)
             low, high = self._least(access.offset), -self._least(-access.offset)
         except UnknownRangeError:
             return ()
-        conditions, is_exact = tuple(sorted(self._conditions, key=str)), access.is_exact and self._is_exact
+        # The last condition is checked first. In most launches, it is one of these that does not hold.
+        own = sorted(self._conditions - of_limited, key=str)
+        conditions, is_exact = (*sorted(of_limited, key=str), *own), access.is_exact and self._is_exact
         return (access._replace(low=low, high=high, conditions=conditions, is_exact=is_exact),) if facts else ()
 
     def _follow(self, condition: Condition) -> None:
