@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def ask() -> Callable[..., object]:
 @pytest.fixture
 def compiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, ask: Callable[..., object]
-) -> Callable[..., jitload.Cubin]:
+) -> Iterator[Callable[..., jitload.Cubin]]:
     """Compile with `isolate=True`. This process does the work of the child."""
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
     monkeypatch.setattr(isolated._children, "ask", lambda question, tries: (isolated._answer(question), ""))
@@ -66,7 +66,8 @@ def compiles(
     def compile_source(text: str = SOURCE % 1, **options: object) -> jitload.Cubin:
         return jitload.compile_cubin(text, arch=ARCH, extra_include_paths=[tmp_path], **{"isolate": True, **options})
 
-    return compile_source
+    yield compile_source
+    parsed_headers._connection.cache_clear()  # the forks have copies of this process's pipes
 
 
 @pytest.fixture
