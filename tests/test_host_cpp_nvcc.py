@@ -77,7 +77,8 @@ def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed
 
 
 @pytest.mark.parametrize(
-    "launch", ["void f() {\nk<<<1, 1>>>(); }", "void f() { cudaLaunchKernelEx(&c, k); }", "#include <thrust/sort.h>"]
+    "launch",
+    ["// k<<<\nvoid f() { k<<<1, 1>>>(); }", "void f() { cudaLaunchKernelEx(&c, k); }", "#include <thrust/sort.h>"],
 )
 def test_the_cpu_has_no_launches_from_host_code(launch):
     with pytest.raises(CompileError, match=r'm.cu:[23]: (?s:.*)leave "cpu" out of arch=\. To load kernels'):

@@ -114,8 +114,8 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
     """
     accesses, entry = find_accesses(ptx, symbol, parameters)
     groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}  # accesses that are made together
-    unlimited = [rare for access in accesses for rare in access.unlimited]
-    for access in (*accesses, *unlimited):
+    unlimited = {id(rare): rare for access in accesses for rare in access.unlimited}
+    for access in (*accesses, *unlimited.values()):
         if access.is_exact:
             groups.setdefault((access.pointer, access.conditions), []).append(access)
     names = [parameter.name for parameter in parameters]
@@ -131,7 +131,7 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
                 steps = (*_steps(start, names), *_steps(end, names), Op("OUTSIDE", parameter, size))
                 for condition in conditions:
                     steps = (*_steps(condition, names), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps)
-                if parameter >= 0 and is_start_inside and group[0] not in unlimited:
+                if parameter >= 0 and is_start_inside and id(group[0]) not in unlimited:
                     steps = (*_steps(end, names), Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps)
                 checks.append(BoundCheck(parameter, steps))
     return tuple(dict.fromkeys(checks))

@@ -54,9 +54,7 @@ class Entry(NamedTuple):
     parameters: tuple[str, ...]
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]  # as positions
-    shared: dict[
-        str, int
-    ]  # the sizes in bytes of arrays in shared memory, also of other kernels; the dynamic one has 0
+    shared: dict[str, int]  # bytes of arrays in shared memory, also those of other kernels; 0 for the dynamic one
 
 
 def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each kind of statement

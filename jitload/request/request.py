@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 RECORD_FILE = "kernels.record"  # the file that describes kernels; see `codegen/record.py`
 # A file whose name begins with a dot is hidden, and a name that begins with a hyphen is read as an option.
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")
+_LAUNCH = re.compile(
+    r"<<<|cu(?:da)?Launch\w+|thrust|cub"
+)  # the token of a launch, or of a header whose functions launch
 
 
 class Unit(NamedTuple):
@@ -324,12 +327,12 @@ def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
 
 def _gpu_only(pieces: Sequence[tuple[str, str]]) -> CompileError:
     """Return the error for kernels on the CPU beside C++ for the host. It names the line of the first launch."""
-    label, text = pieces[0][0], ""
-    for name, source in pieces:
-        if match := re.search(r"<<<|\bcu(?:da)?Launch\w+|<(?:thrust|cub)/", source):
-            label, text = name, source[: match.start()]
-            break
-    line, message = text.count("\n") + 1, "GPU only: launches with <<<…>>> and other C++ for the host beside kernels"
+    from jitload.cpptext.lexer import tokenize
+
+    tokens = ((label, token) for label, text in pieces for token in tokenize(text))
+    launches = ((label, token.line) for label, token in tokens if _LAUNCH.fullmatch(token.text))
+    label, line = next(launches, (pieces[0][0], 1))
+    message = "GPU only: launches with <<<…>>> and other C++ for the host beside kernels"
     hint = ('This needs a GPU: leave "cpu" out of ', Argument("arch"), ". To load kernels alone, name only them in ")
     return CompileError(
         stage="host",

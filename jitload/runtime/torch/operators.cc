@@ -175,7 +175,7 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
  * take a double and do what the operators do behind autograd. Not in a mode, which may raise an error. Returns NULL if not done. */
 Handle call_with_number(char kind, const at::Tensor& self, const c10::Scalar& value) {
   const bool is_fill = kind == 's';
-  if (strchr("s+-*", kind) == nullptr || !self.defined() || value.isBoolean() || !value.is_double()) return nullptr;
+  if (!self.defined() || value.isBoolean() || !value.is_double()) return nullptr;
   if (!(is_fill || self.is_cuda()) || !(self.is_floating_point() || (is_fill && value.isFloatingPoint()))) return nullptr;
   if (is_observed(self)) return nullptr;
   if (is_fill) return interface().aoti_torch_aten_fill__Scalar(self.handle(), value.real()) == 0 ? self.handle() : nullptr;

@@ -252,7 +252,7 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 #define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
   Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
     JITLOAD_TORCH_SHORTCUT_##Other##_(a, symbol, b)                                                \
-    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha, *#Other == 'S' ? *#symbol : '\0'}; \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha, *#Other == 'S' && strchr("+-*", *#symbol) != nullptr ? *#symbol : '\0'}; \
     return call<Tensor>(op, a, b);                                                                 \
   }
 #define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
