@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jitload.building.resources import run_in_background
 from jitload.cache.key import CacheKey, Part, may_embed_path
 from jitload.cache.tiers import find_in_tiers
 from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
 from jitload.request.tune import Tune
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.fingerprints import compiler_identity, cpu_identity, recall_compiler_identity
-from jitload.toolchain.host import Compiler, find_compiler
+from jitload.toolchain.fingerprints import compiler_identity, cpu_identity
+from jitload.toolchain.host import find_compiler
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry
@@ -81,7 +80,7 @@ def find_tools(
     cache_dir: Path,
     find_cuda: Callable[[], CudaToolchain | Nvcc | None],
     *,
-    builder: str = "",
+    needs_compiler: bool = True,
 ) -> Tools:
     """Return the tools for a request.
 
@@ -89,7 +88,7 @@ def find_tools(
         request: The request.
         cache_dir: The cache, which keeps the fingerprint of the C++ compiler.
         find_cuda: A function that returns the compiler of device code or the CUDA headers.
-        builder: The module that builds with a C++ compiler. If it is empty, no C++ compiler is needed.
+        needs_compiler: Whether the build needs a C++ compiler.
 
     Raises:
         ToolchainError: The C++ compiler is installed but does not work.
@@ -102,28 +101,15 @@ def find_tools(
     except ToolchainError as error:
         problems.append(error)
     try:
-        compiler = find_compiler(request.settings, needs_gcc=request.kind == "cpu") if builder else None
+        compiler = find_compiler(request.settings, needs_gcc=request.kind == "cpu") if needs_compiler else None
     except ToolchainError as error:
         problems.append(error)
         unknown_parts = ("compiler", "cpu")
     # C++ and kernels for the CPU can be built without NVRTC. If nothing is built, an entry of any NVRTC will do.
     if cuda is None and (problems or request.settings.mode == "load-only"):
         unknown_parts = ("nvrtc", *unknown_parts)
-    identity = _compiler_identity(compiler, cache_dir, builder) if compiler else ""
+    identity = compiler_identity(compiler, cache_dir) if compiler else ""
     return Tools(cuda, identity, next(iter(problems), None), unknown_parts)
-
-
-def _compiler_identity(compiler: Compiler, cache_dir: Path, builder: str) -> str:
-    identity = recall_compiler_identity(compiler, cache_dir)
-    if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
-        run_in_background(_import_modules, "jitload.cache.store", builder)
-        identity = compiler_identity(compiler, cache_dir)
-    return identity
-
-
-def _import_modules(*names: str) -> None:
-    for name in names:
-        importlib.import_module(name)
 
 
 # ---- the key -----------------------------------------------------------------------------------------------------

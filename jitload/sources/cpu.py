@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def tools(request: Request, cache_dir: Path) -> Tools:
     """Return the C++ compiler, and NVRTC, which the CPU alone can do without."""
     find_cuda = find_cuda_headers if len(request.archs) == 1 else find_cuda_toolchain
-    return find_tools(request, cache_dir, lambda: find_cuda(request.settings), builder="jitload.cpu.library")
+    return find_tools(request, cache_dir, lambda: find_cuda(request.settings))
 
 
 def key_parts(request: Request, _tools: Tools) -> Parts:

@@ -21,7 +21,7 @@ _prepared: set[tuple[Path | None, bool]] = set()
 
 def tools(request: Request, cache_dir: Path) -> Tools:
     """Return NVRTC and its headers."""
-    return find_tools(request, cache_dir, lambda: find_cuda_toolchain(request.settings))
+    return find_tools(request, cache_dir, lambda: find_cuda_toolchain(request.settings), needs_compiler=False)
 
 
 def key_parts(request: Request, _tools: Tools) -> Parts:

@@ -33,7 +33,7 @@ def tools(request: Request, cache_dir: Path) -> Tools:
                 raise
         return find_cuda_toolchain(request.settings) if request.archs else find_cuda_headers(request.settings)
 
-    return find_tools(request, cache_dir, find_cuda, builder="jitload.host_cpp.library")
+    return find_tools(request, cache_dir, find_cuda)
 
 
 def key_parts(request: Request, _tools: Tools) -> Parts:

@@ -23,49 +23,43 @@ from jitload.toolchain.private_files import load_json, save_json
 # be used any more. `tests/test_abi.py` notices changes that may need this.
 ABI = 8
 _PACKAGE = Path(__file__).parents[1]
-_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
+_PROGRAM = re.compile(r'^ "?(/[^"\s]+)"? -', re.MULTILINE)  # in the output of `-v`: the path of the compiler proper
 
 
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     """Return the compiler's version and target, its options, and the environment variables that it reads.
 
-    The version and target are what the compiler prints. They are kept in the cache with the state of each program that
-    the command runs: size, modification time and inode. A cache hit only compares the states, even for a script or
-    ccache.
+    The version and target are what the compiler prints. A cache hit only compares the states of the programs that the
+    command runs, even for a script or ccache.
     """
-    if identity := recall_compiler_identity(compiler, cache_dir):
-        return identity
-    memory = _compiler_memory_file(compiler, cache_dir)
-    words, programs = _ask_compiler(compiler)
-    files = [(path, state) for path in programs if (state := find_file_state(path))]
-    _answers[memory] = {"identity": words, "files": files}
-    save_json(memory, _answers[memory])
-    return _identity_of(compiler, words)
-
-
-def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return the cached result of `compiler_identity`, or None if it is missing or out of date. Start no compiler."""
-    memory = _compiler_memory_file(compiler, cache_dir)
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        answer = _answers.get(memory) or load_json(memory)
-        if all(find_file_state(path) == state for path, state in answer["files"]):
-            _answers[memory] = answer
-            return _identity_of(compiler, answer["identity"])
-    return None
-
-
-_answers: dict[Path, dict[str, Any]] = {}  # path of a file in the cache -> its contents: what a compiler printed
-
-
-def _identity_of(compiler: Compiler, words: str) -> str:
-    return "\n".join((words, *map(repr, (*compiler.command[1:], *compiler.environment))))
-
-
-def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
     state = find_file_state(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} no longer exists")
-    return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
+    words = (*compiler.command, state, *compiler.environment)
+    output = remembered(words, cache_dir, lambda: _ask_compiler(compiler), files=_PROGRAM.findall)
+    return "\n".join((*_version_lines(output), *map(repr, (*compiler.command[1:], *compiler.environment))))
+
+
+def _version_lines(output: str) -> list[str]:
+    """Return the lines about the version and the target, but not those that say where the compiler is installed."""
+    return [line for line in output.splitlines() if line.startswith("Target:") or " version " in line]
+
+
+def _ask_compiler(compiler: Compiler) -> str:
+    """Return what the compiler prints about itself and about the programs that it runs."""
+    name = " ".join(compiler.command)
+    process = run_tool([*compiler.command, "-v", "-E", "-x", "c++", os.devnull], f"the C++ compiler {name}")
+    if process.returncode != 0:
+        raise ToolchainError(
+            f"the C++ compiler {name} does not work:\n{process.stderr.rstrip()}\n"
+            "Repair it, or set JITLOAD_CXX to another."
+        )
+    if not _version_lines(process.stderr):
+        raise ToolchainError(
+            f"{name} (from JITLOAD_CXX or CXX) does not seem to be a C++ compiler: "
+            "`-v` prints neither a version nor a target. Name another, JITLOAD_CXX=g++."
+        )
+    return process.stderr
 
 
 def find_file_state(path: str | Path) -> str | None:
@@ -82,42 +76,32 @@ def file_state(path: str | Path, status: os.stat_result | None = None) -> str:
     return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
-def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
-    return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
+_answers: dict[Path, dict[str, Any]] = {}  # path of a file in the cache -> its contents: what a tool printed
 
 
-def remembered(words: Iterable[str], cache_dir: Path, compute: Callable[[], str]) -> str:
+def remembered(
+    words: Iterable[str],
+    cache_dir: Path,
+    compute: Callable[[], str],
+    *,
+    files: Callable[[str], Iterable[str]] = lambda _output: (),
+) -> str:
     """Return the cached result for these words, or else call `compute` and cache its result.
 
-    The result of `compute` must depend on the words alone.
+    The result of `compute` must depend only on the words, and on the files whose paths `files` finds in the result.
     """
-    memory = _memory_file(words, cache_dir)
+    name = hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
+    memory = cache_dir / ".tools" / name
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(load_json(memory)["identity"])
-    identity = compute()
-    save_json(memory, {"identity": identity})
-    return identity
-
-
-def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
-    """Return the version and target that the compiler prints, and the paths of the programs that it runs."""
-    command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
-    process = run_tool(command, f"the C++ compiler {' '.join(compiler.command)}")
-    if process.returncode != 0:
-        raise ToolchainError(
-            f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}\n"
-            "Repair it, or set JITLOAD_CXX to another."
-        )
-    # The lines that say where the compiler is installed are left out.
-    lines = process.stderr.splitlines()
-    words = [line for line in lines if line.startswith("Target:") or " version " in line]
-    if not words:
-        raise ToolchainError(
-            f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not seem to be a C++ compiler: "
-            "`-v` prints neither a version nor a target. Name another, JITLOAD_CXX=g++."
-        )
-    programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
-    return "\n".join(words), list(dict.fromkeys(programs))
+        answer = _answers.get(memory) or load_json(memory)
+        if all(find_file_state(path) == state for path, state in answer["files"]):
+            _answers[memory] = answer
+            return str(answer["output"])
+    output = compute()
+    states = [(path, state) for path in dict.fromkeys(files(output)) if (state := find_file_state(path))]
+    _answers[memory] = {"output": output, "files": states}
+    save_json(memory, _answers[memory])
+    return output
 
 
 @functools.lru_cache(maxsize=1)
