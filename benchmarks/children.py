@@ -98,7 +98,7 @@ def answer(measure: Callable[[], Answer]) -> None:
 def wait_until_precompiled() -> None:
     """Wait until jitload has precompiled a header in the cache of this process."""
     end = time.monotonic() + _PATIENCE_S
-    while not list(Path(os.environ["JITLOAD_CACHE_DIR"]).glob("precompiled-*/*/precompiled.json")):
+    while not list(Path(os.environ["JITLOAD_CACHE_DIR"]).glob("precompiled-*/*/manifest.json")):
         if time.monotonic() > end:
             raise TimeoutError("no header was precompiled: memory or disk short, or the compiler is not g++")
         time.sleep(0.05)

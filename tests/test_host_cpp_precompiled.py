@@ -22,7 +22,6 @@ from jitload.host_cpp.precompiled import (
     job_command,
     keyed_flags,
     make_header,
-    publish_header,
 )
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
@@ -58,7 +57,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         precompile_in(patch, cache_dir, cache_dir)
         assert "prelude.h" not in commands(answer(1))
-        wait_for(lambda: list(cache_dir.glob("precompiled-*/*/precompiled.json")))
+        wait_for(lambda: list(cache_dir.glob("precompiled-*/*/manifest.json")))
     return cache_dir
 
 
@@ -241,7 +240,7 @@ def test_a_header_that_does_not_work_is_not_tried_again(cache, monkeypatch):
 
     def broken(*arguments):
         header = find_precompiled(*arguments)
-        return header and header._replace(path=Path("/none/prelude.h"))
+        return header and header._replace(entry=header.entry._replace(product=Path("/none/prelude.h")))
 
     assert is_used(31)
     with monkeypatch.context() as patch:
@@ -264,9 +263,7 @@ def simple_header(tmp_path, text="inline int number() { return 1; }\n"):
 
 def make(spec, cache_dir):
     with claim_entry(cache_dir, spec.key, read_settings()) as work:
-        headers, problem = make_header(spec.command, spec.includes, work.dir, spec.nvcc_commands)
-        assert problem == ""
-        publish_header(work, headers)
+        assert make_header(spec, work) == ""
 
 
 def test_a_changed_header_is_precompiled_again(settings, tmp_path):

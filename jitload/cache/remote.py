@@ -21,6 +21,7 @@ from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.cache.store import prepare_cache
 from jitload.errors import CacheError
 from jitload.settings import Settings
+from jitload.toolchain.private_files import replace_file
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
@@ -254,11 +255,7 @@ class _Store:
 
     def put(self, key: str, data: bytes) -> None:
         path = f"{self._root}/{key}"
-        if not self._is_local:
+        if self._is_local:
+            replace_file(Path(path), data)
+        else:
             self._files.pipe_file(path, data)
-            return
-        # Others could read an incomplete file, so it is written under another name and renamed when complete.
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        unfinished = Path(f"{path}.{os.getpid()}-{time.time_ns()}")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from jitload.errors import JitLoadError
 from jitload.host_cpp.embedding import incbin_text
+from jitload.toolchain.private_files import replace_file
 from jitload.utils.embed_cubin import (
     add_cubin_options,
     read_cubin_file,
     read_cubin_options,
-    replace_file,
     run_command,
 )
 

@@ -24,7 +24,8 @@ from jitload.request.sources import Sources, read_source_file
 from jitload.settings import read_settings
 from jitload.toolchain.arch import machine_arch, resolve_gpu_arch
 from jitload.toolchain.cuda import find_cuda_toolchain
-from jitload.utils.embed_cubin import replace_file, run_command
+from jitload.toolchain.private_files import replace_file
+from jitload.utils.embed_cubin import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

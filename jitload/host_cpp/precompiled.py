@@ -4,7 +4,7 @@ Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompile
 time and 70 MB in the cache. A separate process of low priority precompiles them, after the first build that could have
 used the result. No build waits for this process, and each user has at most one such process running on a machine.
 
-    <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
+    <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch
 
 `prelude.h` includes the headers, and the `.gch` is their precompiled form. For sources with kernels, `prelude.h` is
 the beginning of the C++ that nvcc makes of every source: the text of `cuda_runtime.h`.
@@ -18,10 +18,10 @@ the file if the digest is wrong.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import mmap
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -30,15 +30,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jitload.building.files_read import read_depfile
 from jitload.building.resources import free_memory
-from jitload.cache.entry import Entry, find_entry
+from jitload.cache.entry import Entry, find_entry, is_in_private_cache, read_manifest
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
@@ -58,7 +58,6 @@ PRELUDE = (
     "tvm/ffi/function.h",
 )
 _HEADER = "prelude.h"
-_RECORD = "precompiled.json"
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
 # Headers that mean the same whether they come before or after tvm-ffi's headers.
 _INDEPENDENT = (
@@ -77,10 +76,9 @@ _LINKER_VARIABLES = ("LIBRARY_PATH=", "LPATH=", "LD_RUN_PATH=")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
 _BYTES_NEEDED = 1 << 30  # bytes to be free in memory and on disk; g++ needs 250 MB of memory, and the file has 70 MB
 _PROGRAM = """\
-import json, os, sys
+import os, sys
 os.nice(10)
-job = json.loads(sys.argv[1])
-sys.path[:] = job["path"]
+job, *sys.path[:] = sys.argv[1:]
 from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
@@ -113,16 +111,25 @@ class PrecompiledHeader(NamedTuple):
 
     Attributes:
         entry: The cache entry.
-        path: The path of `prelude.h`, the header as text. The `.gch` is in the same directory.
         digest: The SHA-256 of the `.gch`.
-        names: The names of the included headers and their directories. If a user's include directory contains one of
-            these names, a header may be hidden.
     """
 
     entry: Entry
-    path: Path
     digest: str
-    names: frozenset[str]
+
+    @property
+    def path(self) -> Path:
+        """The path of `prelude.h`, the header as text. The `.gch` is in the same directory."""
+        return self.entry.product
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the included headers, and of their directories below `include`.
+
+        g++ searches a user's include directory first, where a file or directory of the same name may hide a header.
+        """
+        paths = (file.path.rpartition("/include/")[2] for file in self.entry.dependencies)
+        return frozenset(part for path in paths for part in path.split("/") if part)
 
     def is_intact(self) -> bool:
         """Return whether the `.gch` is unchanged since it was made."""
@@ -156,7 +163,7 @@ def header_spec(
     if not includes or user_flags is None or "gcc version" not in identity:
         return None
     command = (*compiler.command, *fixed_flags[0], *user_flags, *fixed_flags[1])
-    parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
+    parts = (("kind", "precompiled header"), ("compiler", identity), ("command", command), ("includes", includes))
     return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
@@ -175,7 +182,7 @@ def nvcc_header_spec(
         return None
     command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
     macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
-    parts = (("kind", "precompiled"), ("compiler", identity), ("cudafe++", nvcc.identity), ("command", command))
+    parts = (("kind", "precompiled header"), ("compiler", identity), ("cudafe++", nvcc.identity), ("command", command))
     key = CacheKey.of("precompiled", (*parts, ("macros", macros or ()), ("includes", tuple(includes))))
     commands = (preprocess.words, split.words)
     return HeaderSpec(includes=tuple(includes), command=command, key=key, nvcc_commands=commands)
@@ -234,11 +241,10 @@ def find_precompiled(
     entry = find_entry(cache_dir, spec.key, settings)
     if entry is None:
         return None
-    record = json.loads(entry.product.read_bytes())
-    path = entry.dir / _HEADER
-    header = PrecompiledHeader(entry=entry, path=path, digest=record["sha256"], names=frozenset(record["names"]))
+    size, digest = read_manifest(entry.dir)["files"][f"{_HEADER}.gch"]
+    header = PrecompiledHeader(entry, digest)
     with suppress(OSError):
-        if path.with_name(f"{_HEADER}.gch").stat().st_size == record["size"]:
+        if (entry.dir / f"{_HEADER}.gch").stat().st_size == size:
             return None if _hides_header(include_dirs, header.names) else header
     remove_damaged(header)
     return None
@@ -296,8 +302,8 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
     is_too_early = time.monotonic() < _retry_at.get(retry_key, 0.0)
     if is_too_early or not _is_usable(spec.key, cache_dir, settings) or not sys.executable:
         return
-    if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
-        return  # a private cache is removed when this process ends
+    if is_in_private_cache(cache_dir):
+        return  # it is removed when this process ends
     _retry_at[retry_key] = time.monotonic() + _RETRY_S
     if find_entry(cache_dir, spec.key, settings) or not _has_resources(cache_dir):
         return
@@ -312,16 +318,8 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
 
 def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
     """Return the command of the process that makes a precompiled header."""
-    job = {
-        "path": [str(Path(__file__).parents[2]), *sys.path],
-        "includes": spec.includes,
-        "nvcc_commands": spec.nvcc_commands,
-        "command": spec.command,
-        "name": spec.key.name,
-        "parts": spec.key.parts,
-        "cache_dir": str(cache_dir),
-    }
-    return [sys.executable, "-c", _PROGRAM, json.dumps(job)]
+    job = pickle.dumps((spec, cache_dir)).hex()
+    return [sys.executable, "-c", _PROGRAM, job, str(Path(__file__).parents[2]), *sys.path]
 
 
 def _has_resources(cache_dir: Path) -> bool:
@@ -336,8 +334,8 @@ def _has_resources(cache_dir: Path) -> bool:
 # ---- make a header, in a process of its own ----------------------------------------------------------------------
 
 
-def precompile(job: Mapping[str, Any]) -> None:
-    """Make the precompiled header that `job` describes. Exit if another process holds the lock for too long.
+def precompile(job: str) -> None:
+    """Make a precompiled header, as `job_command` says. Exit if another process holds the lock for too long.
 
     All precompiling processes of this user on a machine share the lock.
     """
@@ -346,50 +344,35 @@ def precompile(job: Mapping[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, lambda *_: sys.exit(1))  # exit normally, which removes the work directory
     signal.alarm(_WALL_S)
-    parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
-    key = CacheKey.of(job["name"], parts)
-    cache_dir = Path(job["cache_dir"])
+    spec, cache_dir = pickle.loads(bytes.fromhex(job))  # noqa: S301  from the process that started this one
     lock = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
     with FileLock(lock, timeout=_LOCK_TIMEOUT_S, mode=0o600):
-        if not _has_resources(cache_dir):
-            return
-        with claim_entry(cache_dir, key, read_settings()) as work:
-            if work.entry:
-                return
-            headers, problem = make_header(job["command"], job["includes"], work.dir, job["nvcc_commands"])
-            if problem:
-                record_failure(key, cache_dir, problem)
-                return
-            publish_header(work, headers)
+        if _has_resources(cache_dir):
+            with claim_entry(cache_dir, spec.key, read_settings()) as work:
+                if work.entry is None and (problem := make_header(spec, work)):
+                    record_failure(spec.key, cache_dir, problem)
 
 
-def make_header(
-    command: Sequence[str], includes: Sequence[str], work_dir: Path, nvcc_commands: Sequence[Sequence[str]] = ()
-) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it.
-
-    The header includes `includes`. For C++ that nvcc makes, `nvcc_commands` make the text of the header.
-
-    Returns:
-        The headers that g++ read, and the reason why the result cannot be used ("" if it can).
-    """
-    header, text = work_dir / _HEADER, "".join(f"#include <{name}>\n" for name in includes)
+def make_header(spec: HeaderSpec, work: Work) -> str:
+    """Write a header, precompile it, and publish both. Return the reason why the result cannot be used, or ""."""
+    header, text = work.dir / _HEADER, "".join(f"#include <{name}>\n" for name in spec.includes)
     header.write_text(text)
-    (work_dir / "empty.cc").write_text("")
-    if nvcc_commands:
-        write_opening_source(text, work_dir)
-        for step in nvcc_commands:
-            if problem := _run(step, work_dir):
-                return (), problem
-        header.write_bytes(read_opening(nvcc_commands[-1], work_dir))
-    compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
+    (work.dir / "empty.cc").write_text("")
+    if spec.nvcc_commands:
+        write_opening_source(text, work.dir)
+        for step in spec.nvcc_commands:
+            if problem := _run(step, work.dir):
+                return problem
+        header.write_bytes(read_opening(spec.nvcc_commands[-1], work.dir))
+    compilation = [*spec.command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
     # If g++ cannot use the header, -Winvalid-pch makes it say so, in an error if the user's options include -Werror and
     # otherwise in a warning. `_run` checks for both.
-    trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
-    if problem := _run(compilation, work_dir) or _run(trial, work_dir):
-        return (), problem
-    paths = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
-    return tuple(sorted({path for path in paths if path.is_absolute()})), ""
+    trial = [*spec.command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
+    if problem := _run(compilation, work.dir) or _run(trial, work.dir):
+        return problem
+    paths = read_depfile((work.dir / "depfile").read_text(errors="surrogateescape"))
+    work.publish(_HEADER, tuple(sorted({path for path in paths if path.is_absolute()})))
+    return ""
 
 
 def _run(command: Sequence[str], work_dir: Path) -> str:
@@ -411,14 +394,3 @@ def _run(command: Sequence[str], work_dir: Path) -> str:
 def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
-
-
-def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
-    """Move a precompiled header from its work directory into the cache, with a record of the included headers."""
-    data = (work.dir / f"{_HEADER}.gch").read_bytes()
-    # Record the names of the included headers and of their directories below `include`. g++ searches a user's include
-    # directory first, where a file or directory of the same name may hide a header.
-    names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
-    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
-    (work.dir / _RECORD).write_text(json.dumps(record))
-    work.publish(_RECORD, headers)

@@ -18,6 +18,7 @@ from jitload.request.rows import FORMAT, PAIRS, Row, choose, merge, read_rows
 from jitload.request.tune import read_tuned
 from jitload.settings import read_settings
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, Rates, html_grid, measured_grid, shortened, text_grid
+from jitload.toolchain.private_files import replace_file
 from jitload.tracebacks import ends_at_caller
 
 _PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
@@ -58,11 +59,9 @@ class Tuning:
         processes may save to one file at the same time.
         """
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(find_cache_dir(read_settings()) / LOCKS_DIR / "measurements", f"{target}", verb="writes"):
-            partial = target.with_name(f".{target.name}.{os.getpid()}")
-            partial.write_text((Tuning.load(target) | self if target.exists() else self).to_json(), encoding="utf-8")
-            partial.replace(target)
+            merged = Tuning.load(target) | self if target.exists() else self
+            replace_file(target, merged.to_json().encode())
         return target
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""Makes private directories, reads and writes small JSON files, and copies libraries."""
+"""Makes private directories, writes files atomically, and reads small JSON files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +36,36 @@ def sync_file(path: Path) -> Path:
     return path
 
 
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    """Yield the path of a file to write. After the block, it takes the place of `target`, unless there was an error."""
+    fresh = target.with_name(f".jitload-{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
+    try:
+        yield fresh
+        fresh.replace(target)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all. The file's directory is created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _new_file(path) as fresh:
+        fresh.write_bytes(data)
+
+
 def copy_file(source: Path, target: Path) -> Path:
     """Copy a file to the path `target` atomically, and return `target`.
 
     The copy is on the disk when this returns. Unlike the files of the cache, nothing checks it later.
     """
-    fresh = target.with_name(f".jitload-{os.urandom(8).hex()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_file():
             raise JitLoadError(f"{target} cannot be written: it is not a regular file")
-        try:
+        with _new_file(target) as fresh:
             shutil.copyfile(source, fresh)
             sync_file(fresh)
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
     except OSError as error:
         raise JitLoadError(f"{target} cannot be written: {error.strerror}") from error
     return target
@@ -58,14 +73,9 @@ def copy_file(source: Path, target: Path) -> Path:
 
 def save_json(path: Path, value: object) -> None:
     """Write a value to a small file, atomically. Errors are ignored: later processes can work without the file."""
-    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
     with suppress(OSError):
         make_private_dir(path.parent)
-        try:
-            temporary.write_text(json.dumps(value), encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, json.dumps(value).encode())
 
 
 def load_json(path: Path) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from jitload.elf.cubin import is_unknown_format, read_image
 from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
 from jitload.request.cubins import check_cubin_name
+from jitload.toolchain.private_files import replace_file
 from jitload.words import in_options
 
 PathLike = str | os.PathLike[str]
@@ -137,17 +137,6 @@ def read_cubin_options(options: argparse.Namespace) -> list[tuple[str, Path]]:
             f"there are {len(options.cubin)} --cubin and {len(options.name)} --name: give both for each cubin"
         )
     return list(zip(options.name, map(Path, options.cubin), strict=True))
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all. The file's directory is created."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".jitload-{secrets.token_hex(8)}")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:

@@ -50,9 +50,7 @@ def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
             with suppress(FileExistsError):
                 (directory.parent / f"precompiled{len(spec.includes)}").mkdir()
                 with claim_entry(directory, spec.key, settings) as work:
-                    headers, problem = precompiled.make_header(spec.command, spec.includes, work.dir)
-                    assert not problem
-                    precompiled.publish_header(work, headers)
+                    assert not precompiled.make_header(spec, work)
         return precompiled.find_precompiled(spec, directory, settings, build.request.include_dirs)
 
     def with_headers(build: HostBuild) -> HostBuild:
