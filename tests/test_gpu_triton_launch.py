@@ -26,7 +26,7 @@ from support.triton import (
 
 import jitload
 from jitload.model import Descriptor, Scratch
-from jitload.triton.wrapper import TritonFunction
+from jitload.request.request import TritonSource
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
@@ -52,14 +52,14 @@ FETCH = f"""
 """
 
 
-def _keeper(arch: str) -> TritonFunction:
+def _keeper(arch: str) -> TritonSource:
     arguments = [parameter("out", "*i32"), parameter("first", "i32")]
     scratch = Scratch(size=4 * THREADS, alignment=128)
     spec = specialize("keep", arguments, global_scratch=scratch, assumptions=(multiple("out"),))
     return function("keep", ("keep", stand_in(spec, arch, body=KEEP)), grid=BLOCKS)
 
 
-def _fetch(arch: str) -> TritonFunction:
+def _fetch(arch: str) -> TritonSource:
     matrix, out = parameter("matrix", "tensordesc<fp32[8, 32]>", "float32"), parameter("out", "*fp32")
     parameters_ = [parameter("column", "i32"), parameter("row", "i32")]
     described = Descriptor(parameter="matrix", dtype="float32", block_shape=(8, 32), elem_size=4, elem_type=7)

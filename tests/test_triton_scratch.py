@@ -17,7 +17,7 @@ import jitload.loader.module
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import loader_function
 from jitload.model import Scratch
-from jitload.triton.wrapper import TritonFunction
+from jitload.request.request import TritonSource
 
 N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
 SET_ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
@@ -96,7 +96,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions, *_direct_functions())
 
 
-def _direct_functions() -> list[TritonFunction]:
+def _direct_functions() -> list[TritonSource]:
     """Return a function with two variants, and its second variant alone, which needs scratch memory."""
     arguments = [parameter("x", "*fp32"), parameter("bias", "None"), parameter("n", "i32"), parameter("s", "bf16")]
     facts = {"arguments": arguments, "taken": ["x", "n", "s"]}

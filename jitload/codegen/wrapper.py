@@ -19,8 +19,8 @@ from jitload.codegen.kernel import (
     requirements_of,
     variants_of,
 )
-from jitload.codegen.record import MODULE, Address, Record, Struct, write_record
-from jitload.model import BoundCheck, CpuProgram, Kernel, Parameter, Variable
+from jitload.codegen.record import MODULE, Address, Struct, write_record
+from jitload.model import BoundCheck, CpuProgram, Cubin, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
 from jitload.request.variants import groups
@@ -91,7 +91,9 @@ def write_sources(
         The names of the images' files, in the order of the record.
     """
     parts, sources = groups(request), [[*codes] for codes in compiled]
-    images = [_write_image(request, code, group, work_dir) for group, codes in enumerate(compiled) for code in codes]
+    images = [
+        write_image(code.cubin, request.slug, group, work_dir) for group, codes in enumerate(compiled) for code in codes
+    ]
     for codes, cpu in zip(sources, cpus, strict=False):
         codes.append(cpu.compiled)
     exports = [
@@ -110,7 +112,7 @@ def write_sources(
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
-    return write_record_files(*describe_wrapper(wrapper), work_dir)
+    return write_record_files(wrapper, work_dir)
 
 
 def _common_bounds(
@@ -127,13 +129,14 @@ def _common_bounds(
     return result
 
 
-def _write_image(request: Request, code: CompiledSource, group: int, work_dir: Path) -> EmbeddedImage:
-    arch, suffix = code.cubin.arch, f"_{group}" if group else ""
-    file = f"{arch}{suffix}.{'ptx' if is_ptx(arch) else 'cubin'}"
-    (work_dir / file).write_bytes(code.cubin.data)
-    if code.cubin.ptx:
-        (work_dir / f"{arch}{suffix}.ptx").write_text(code.cubin.ptx, encoding="utf-8", newline="")
-    return EmbeddedImage(re.sub(r"\W", "_", f"{request.slug}_{arch}{suffix}"), file, arch, group)
+def write_image(cubin: Cubin, module: str, group: int, work_dir: Path) -> EmbeddedImage:
+    """Write a cubin, and its PTX for people to inspect. Return the image in the library of a module."""
+    stem = f"{cubin.arch}_{group}" if group else cubin.arch
+    file = f"{stem}.{'ptx' if is_ptx(cubin.arch) else 'cubin'}"
+    (work_dir / file).write_bytes(cubin.data)
+    if cubin.ptx:
+        (work_dir / f"{stem}.ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
+    return EmbeddedImage(re.sub(r"\W", "_", f"{module}_{stem}", flags=re.ASCII), file, cubin.arch, group)
 
 
 def _in_order(exports: Sequence[Export], request: Request) -> Sequence[Export]:
@@ -144,29 +147,27 @@ def _in_order(exports: Sequence[Export], request: Request) -> Sequence[Export]:
     return sorted(exports, key=lambda export: order[export.name, export.launch])
 
 
-def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
-    """Return the record of a library, and what the template of its wrapper needs.
+def write_record_files(wrapper: Wrapper, work_dir: Path) -> tuple[str, ...]:
+    """Write the record of a library, and what `write_wrapper` needs.
+
+    Return the files of the cubins in the order of the record.
 
     Raises:
         LaunchSpecError: A launch does not match its kernel.
     """
     record = write_record(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
-    return record, {
+    facts = {
         "images": [{"name": image.name, "file": image.file} for image in wrapper.images],
         "exports": [export.name for export in wrapper.exports],
         "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
-        "addresses": [*record.addresses],
+        "addresses": record.addresses,
         "record": RECORD_FILE,
         "cpu": _cpu_part(wrapper),
     }
-
-
-def write_record_files(record: Record, facts: Mapping[str, Any], work_dir: Path) -> tuple[str, ...]:
-    """Write a record, and what `write_wrapper` needs. Return the files of the cubins in the order of the record."""
     (work_dir / RECORD_FILE).write_bytes(record.data)
     (work_dir / _FACTS_FILE).write_text(to_json(facts), encoding="utf-8")
-    files = {symbol_of(image["name"]): image["file"] for image in facts["images"]}
+    files = {symbol_of(image.name): image.file for image in wrapper.images}
     return tuple(files[address] for address in record.addresses if address in files)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.candidate import Candidate
-from jitload.codegen.wrapper import Wrapper, describe_wrapper, write_record_files, write_wrapper
+from jitload.codegen.wrapper import Wrapper, write_record_files, write_wrapper
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
@@ -357,5 +357,5 @@ def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Seq
 def write_host_wrapper(request: Request, functions: Iterable[Export], work_dir: Path) -> None:
     """Write the wrapper through which Python calls functions of plain types."""
     wrapper = Wrapper(request.name, request.archs, (), tuple(functions), (), has_cpp=True)
-    write_record_files(*describe_wrapper(wrapper), work_dir)
+    write_record_files(wrapper, work_dir)
     write_wrapper(work_dir)

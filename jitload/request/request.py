@@ -120,6 +120,7 @@ class TritonSource(NamedTuple):
         kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
         triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
         choice: How a key chooses among the variants, or None if the first that fits is launched.
+        doc: The docstring of the functions.
     """
 
     parts: tuple[tuple[str, str | tuple[str, ...]], ...]
@@ -129,6 +130,7 @@ class TritonSource(NamedTuple):
     kernel: Any = None
     triton: Any = None
     choice: Choice | None = None
+    doc: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TritonSource) and self.parts == other.parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import operator
 import os
 import secrets
@@ -23,7 +22,7 @@ from jitload.triton.key import outer_values, plan_parts
 from jitload.triton.metadata import read_compiled_kernel
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton, changed_interface, cuda_backend, cuda_target
-from jitload.triton.wrapper import TritonFunction, write_triton_sources
+from jitload.triton.wrapper import write_triton_sources
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 _FIRST_WITH_CLUSTERS = 90
@@ -39,9 +38,7 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
         variant._replace(cubins=variant.cubins or tuple(_compile_variant(source, variant, a) for a in request.archs))
         for variant in source.variants
     )
-    doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
-    function = TritonFunction(name=source.name, doc=doc, grid=source.grid, variants=variants, choice=source.choice)
-    return write_triton_sources(request.name, (function,), work_dir)
+    return write_triton_sources(request.name, (source._replace(variants=variants),), work_dir)
 
 
 def _compile_variant(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:

@@ -217,7 +217,7 @@ class _Search:
         code = getattr(inner, "__code__", None)
         if code is None or self._is_visited(inner):
             return
-        names = _every_name(code)
+        names = frozenset(name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars))
         defaults = {**dict(enumerate(inner.__defaults__ or ())), **(inner.__kwdefaults__ or {})}
         for name, value in outer_names(inner):
             if name in names:
@@ -284,10 +284,6 @@ class _Search:
         self.visited[key] = value, names
         self.is_complete = self.is_complete and len(self.visited) < _MAX_OBJECTS
         return not self.is_complete
-
-
-def _every_name(code: CodeType) -> frozenset[str]:
-    return frozenset(name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars))
 
 
 def _package_of(value: Any) -> str:

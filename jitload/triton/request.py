@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -216,6 +217,7 @@ def _source_of_plans(
         grid=grid,
         kernel=kernel,
         triton=triton,
+        doc=inspect.cleandoc(kernel.function.__doc__ or ""),
     )
     return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
 

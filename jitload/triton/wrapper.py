@@ -4,68 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.codegen.kernel import choice_structure, describe_choices, dtype_code, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
-from jitload.codegen.wrapper import EmbeddedImage, Wrapper, describe_wrapper, write_record_files
+from jitload.codegen.wrapper import Wrapper, write_image, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Specialization
 from jitload.request.launch import Extent, Launch
-from jitload.request.request import VariantSource
+from jitload.request.request import TritonSource, VariantSource
 from jitload.request.tma import MAX_RANK, MODES, padded
 from jitload.request.tune import Choice, Values, Variant
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonFunction:
-    """A kernel that is exported as a function. A call launches the first variant that accepts the arguments.
-
-    Attributes:
-        name: The name of the function.
-        doc: Its docstring.
-        grid: Launch expressions for the number of programs, or None if each call passes a grid.
-        variants: The compiled variants. If there is only one, it has the function's name instead of its own.
-        choice: If not None, the variant for the key of the call comes before the others.
-    """
-
-    name: str
-    doc: str
-    grid: Extent | None
-    variants: tuple[VariantSource, ...]
-    choice: Choice | None = None
-
-
-def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
+def write_triton_sources(name: str, sources: Sequence[TritonSource], work_dir: Path) -> tuple[str, ...]:
     """Write a library's cubins, its record and, for inspection, PTX. Return the cubins in the order of the record."""
-    wrapper, cubins = describe_triton_wrapper(name, functions)
-    for image, cubin in zip(wrapper.images, cubins, strict=True):
-        path = work_dir / image.file
-        path.write_bytes(cubin.data)
-        if cubin.ptx:
-            path.with_suffix(".ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
-    return write_record_files(*describe_wrapper(wrapper), work_dir)
-
-
-def describe_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Wrapper, list[Cubin]]:
-    """Return the description of a library, and the cubins of its images."""
     codes: list[_Code] = []
-    exports = [export for function in functions for export in _exports(function, codes)]
-    _check_distinct([export.name for export in exports])
-    pairs = [(_image(code.group, cubin), cubin) for code in codes for cubin in code.cubins]
-    archs = tuple(dict.fromkeys(cubin.arch for _, cubin in pairs))
-    images = tuple(image for image, _ in pairs)
-    return Wrapper(name, archs, images, tuple(exports), variables=()), [cubin for _, cubin in pairs]
-
-
-def _image(group: int, cubin: Cubin) -> EmbeddedImage:
-    name = f"kernel{group}_{cubin.arch}"
-    return EmbeddedImage(name, f"{name}.cubin", cubin.arch, group)
+    exports = tuple(export for source in sources for export in _exports(source, codes))
+    images = tuple(write_image(cubin, name, code.group, work_dir) for code in codes for cubin in code.cubins)
+    archs = tuple(dict.fromkeys(image.arch for image in images))
+    return write_record_files(Wrapper(name, archs, images, exports, variables=()), work_dir)
 
 
 # ---- exported functions ----------------------------------------------------------------------------------------
@@ -86,20 +48,20 @@ class _Code(NamedTuple):
         return specialization
 
 
-def _exports(function: TritonFunction, codes: list[_Code]) -> Iterator[Export]:
+def _exports(source: TritonSource, codes: list[_Code]) -> Iterator[Export]:
     """Yield the function and, if it has several variants, these as functions, too. Add their code to `codes`."""
-    by_variant = [(variant, _codes(variant, function.grid, codes)) for variant in function.variants]
+    by_variant = [(variant, _codes(variant, source.grid, codes)) for variant in source.variants]
     all_codes = [code for _, variant_codes in by_variant for code in variant_codes]
     lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in all_codes]
     if different := next((names for names in lists if names != lists[0]), None):
         problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
-        raise LaunchSpecError(problem, kernel=function.name, field="variants")
+        raise LaunchSpecError(problem, kernel=source.name, field="variants")
     names = [variant.name for variant, variant_codes in by_variant for _ in variant_codes]
     if len(by_variant) == 1:
-        names = [function.name] * len(names)
-    yield _export(function.name, function.doc, all_codes, names, function.choice)
+        names = [source.name] * len(names)
+    yield _export(source.name, source.doc, all_codes, names, source.choice)
     for variant, variant_codes in by_variant if len(by_variant) > 1 else ():
-        yield _export(variant.name, function.doc, variant_codes, [variant.name] * len(variant_codes))
+        yield _export(variant.name, source.doc, variant_codes, [variant.name] * len(variant_codes))
 
 
 def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], choice: Choice | None = None) -> Export:
@@ -137,11 +99,6 @@ def _code_export(name: str, doc: str, code: _Code) -> Export:
     )
     members = {"params": param_structures(export, _flags_of_triton(spec)), "triton": _triton_structure(code)}
     return export._replace(members=members)
-
-
-def _check_distinct(names: Sequence[str]) -> None:
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise LaunchSpecError(f"two functions are named {repeated!r}", field="variants")
 
 
 def _codes(variant: VariantSource, grid: Extent | None, codes: list[_Code]) -> list[_Code]:

@@ -16,10 +16,10 @@ from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.runtime import find_objects, library_steps
 from jitload.codegen.wrapper import write_wrapper
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
-from jitload.request.request import VariantSource
+from jitload.request.request import TritonSource, VariantSource
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
-from jitload.triton.wrapper import TritonFunction, write_triton_sources
+from jitload.triton.wrapper import write_triton_sources
 
 from .arrays import CudaArray
 from .driver import LaunchRecord, StubDriver
@@ -100,13 +100,13 @@ def _c_type(parameter_: Parameter) -> str:
     return "void*" if parameter_.kind == "pointer" else _C_TYPES[parameter_.type]
 
 
-def function(name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1) -> TritonFunction:
+def function(name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1) -> TritonSource:
     """Return a function of variants, each with a name and its cubin or cubins."""
     made = tuple(
         VariantSource(name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,))
         for label, cubins in variants
     )
-    return TritonFunction(name=name, doc=f"The kernel {name}.", grid=grid, variants=made)
+    return TritonSource((), name, made, grid, doc=f"The kernel {name}.")
 
 
 @dataclass
@@ -133,7 +133,7 @@ def descriptor_parameters(name: str, rank: int, *, flags: int | None = None) -> 
     return [parameter(name, "*fp16"), *wide, *bits, *ints, *longs]
 
 
-def build_triton(directory: Path, *functions: TritonFunction) -> Path:
+def build_triton(directory: Path, *functions: TritonSource) -> Path:
     """Build a library of functions in an empty directory."""
     settings = read_settings()
     compiler = find_compiler(settings)
@@ -145,7 +145,7 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     return directory / "kernels.so"
 
 
-def load_triton(directory: Path, *functions: TritonFunction) -> jitload.Module:
+def load_triton(directory: Path, *functions: TritonSource) -> jitload.Module:
     """Build and load a library of functions."""
     return jitload.load_module(build_triton(directory, *functions))
 
