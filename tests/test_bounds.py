@@ -255,9 +255,11 @@ def test_the_memory_of_a_tensor_ends_with_its_last_element(stub_driver):
         "f": Launch(kernel="guarded", grid=1, block=64, strided="x", nullable="y", raw_pointers="y", bounds="check"),
         "unchecked": Launch(kernel="guarded", grid=1, block=64),
         "before": Launch(grid=1, block=64, bounds="check"),
+        "ends": Launch(bounds="check"),
     }
     text = SOURCE[: SOURCE.index('extern "C" __global__ void unguarded')]
     text += 'extern "C" __global__ void before(float* x) { if (threadIdx.x > 2) x[(int)threadIdx.x - 5] = 1; }'
+    text += 'extern "C" __global__ void ends(float* x) { x[blockIdx.x] = 1; x[threadIdx.x] = 2; }'
     mod = jitload.load_inline("bounds", cuda_sources=text, functions=functions, arch=("sm_90a", "sm_80"))
     x, short = float_array(9), float_array(7)
     mod.f(CudaArray(x.array, shape=(2, 4), strides=(5, 1)), x, 9)
@@ -275,6 +277,9 @@ def test_the_memory_of_a_tensor_ends_with_its_last_element(stub_driver):
             mod.f(*arguments)
     with pytest.raises(ValueError, match="elements -2 to 58 of argument 'x', which has 100"):
         mod.before(float_array(100))
+    for configuration in ((1, 10), (10, 1)):
+        with pytest.raises(ValueError, match="elements 0 to 9 of argument 'x', which has 9"):
+            mod.ends[configuration](x)
     assert len(stub_driver.launches()) == launches
 
 
@@ -324,7 +329,7 @@ def conditional_stores(count: int) -> str:
 
 def test_there_is_a_limit_for_instructions(kernels, monkeypatch):
     _, _, (x, _, n) = kernels["guarded"]
-    assert len(bound_checks(conditional_stores(200), "stores", [x, n])) == 400  # each for two kinds of launches
+    assert len(bound_checks(conditional_stores(200), "stores", [x, n])) == 200
     monkeypatch.setattr(execution, "MOST_INSTRUCTIONS", 4)
     assert not bound_checks(conditional_stores(5), "stores", [x, n])
 

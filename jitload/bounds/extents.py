@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.bounds.accesses import Access, find_accesses
@@ -109,32 +109,48 @@ def _ends_of(accesses: Sequence[Access]) -> tuple[list[Polynomial], list[Polynom
 def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
     """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked.
 
-    In most calls, the end of an access shows that it is inside. Only if it does not, a check finds out whether the
-    numbers fit their registers, whether a thread makes the access, and where exactly it is.
+    In most calls, the end of accesses shows that they are inside. Only if it does not, a check finds out whether the
+    numbers fit their registers, whether a thread makes the accesses, and where exactly they are.
     """
     accesses, entry = find_accesses(ptx, symbol, parameters)
-    groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}  # accesses that are made together
-    unlimited = {id(rare): rare for access in accesses for rare in access.unlimited}
-    for access in (*accesses, *unlimited.values()):
-        if access.is_exact:
-            groups.setdefault((access.pointer, access.conditions), []).append(access)
     names = [parameter.name for parameter in parameters]
     checks = []
-    for (pointer, conditions), group in groups.items():
-        size = entry.shared.get(pointer.removeprefix(SHARED), 0) if SHARED in pointer else 0
-        parameter = -1 if SHARED in pointer else names.index(pointer)
-        for start, end in itertools.product(*_ends_of(group)):
-            is_start_inside = is_never_negative(start)
-            if size and is_start_inside and is_never_negative(-end + size):
-                continue
-            with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
-                steps = (*_steps(start, names), *_steps(end, names), Op("OUTSIDE", parameter, size))
-                for condition in conditions:
-                    steps = (*_steps(condition, names), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps)
-                if parameter >= 0 and is_start_inside and id(group[0]) not in unlimited:
-                    steps = (*_steps(end, names), Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps)
-                checks.append(BoundCheck(parameter, steps))
-    return tuple(dict.fromkeys(checks))
+    for group in _made_together(each for a in accesses for each in ((a,) if a.is_exact else a.unlimited)):
+        pointer = group[0].pointer
+        size = entry.shared.get(pointer.removeprefix(SHARED), 0)
+        parameter = -1 if pointer.startswith(SHARED) else names.index(pointer)
+        unlimited = _made_together(rare for access in group for rare in access.unlimited)
+        with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
+            steps = [op for part in (group, *unlimited) for op in _check(part, names, parameter, size)]
+            starts, (end, *others) = _ends_of(group)
+            if parameter >= 0 and all(map(is_never_negative, starts)):
+                ends = [*_steps(end, names), *(op for o in others for op in (*_steps(o, names), Op("MAX")))]
+                steps = [*ends, Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps]
+            checks.append(BoundCheck(parameter, (*steps,)))
+    return tuple(dict.fromkeys(check for check in checks if check.steps))
+
+
+def _made_together(accesses: Iterable[Access]) -> list[list[Access]]:
+    """Return the accesses that are certain to be made, in groups with the same pointer and conditions."""
+    groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}
+    for access in accesses:
+        if access.is_exact:
+            groups.setdefault((access.pointer, access.conditions), []).append(access)
+    return [*groups.values()]
+
+
+def _check(group: Sequence[Access], names: Sequence[str], parameter: int, size: int) -> list[Op]:
+    """Return the steps that fail if the conditions of accesses hold, and one of their ends is outside.
+
+    `size` is that of an array in shared memory, in bytes, or 0.
+    """
+    steps: list[Op] = []
+    for start, end in itertools.product(*_ends_of(group)):
+        if not (size and is_never_negative(start) and is_never_negative(-end + size)):
+            steps += [*_steps(start, names), *_steps(end, names), Op("OUTSIDE", parameter, size)]
+    for condition in group[0].conditions if steps else ():
+        steps = [*_steps(condition, names), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps]
+    return steps
 
 
 def _steps(term: Polynomial, names: Sequence[str]) -> tuple[Op, ...]:
