@@ -5,7 +5,7 @@ Most of those that only jitload uses are named tuples, because creating a datacl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,8 @@ class Parameter(NamedTuple):
         kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
             is unknown (an `extern "C"` kernel in a cubin without source); `stream` for a host function's parameter
             that gets the current CUDA stream.
-        size: Its size in bytes in the kernel's parameter block, from the cubin.
+        size: Its size in bytes in the kernel's parameter block, from the cubin; 0 for a type whose size only the
+            compiler knows, as long as no kernel is known.
         offset: Its byte offset in the parameter block, from the cubin.
         dtype: For a pointer, the DLPack name of the element type that a tensor must have (`float32`, `bfloat16`,
             `float8_e4m3fn`, `bool`), or None if any element type is accepted. For a `float` scalar, the scalar's type.
@@ -56,6 +57,17 @@ class Parameter(NamedTuple):
         return self.kind == "pointer" and self.size == TENSOR_MAP_BYTES
 
 
+def untyped_parameters(slots: Iterable[tuple[int, int]]) -> tuple[Parameter, ...]:
+    """Return parameters of which only the offsets and sizes in bytes are known.
+
+    For example, `b64` is the type of one of 8 bytes. A size other than 1, 2, 4 or 8 is an array: `b8[24]`.
+    """
+    return tuple(
+        Parameter(f"arg{number}", f"b{8 * size}" if size in (1, 2, 4, 8) else f"b8[{size}]", "bits", size, offset)
+        for number, (offset, size) in enumerate(slots)
+    )
+
+
 class Kernel(NamedTuple):
     """One `__global__` function of a cubin.
 
@@ -70,6 +82,7 @@ class Kernel(NamedTuple):
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
         spill_bytes: The bytes that a thread stores to local memory because it has too few registers, as reported by
             ptxas; None if the number is not known, as for cubins that were compiled elsewhere.
+        barriers: The number of barriers that a block uses.
     """
 
     name: str
@@ -80,6 +93,7 @@ class Kernel(NamedTuple):
     local_bytes: int | None
     max_threads: int
     spill_bytes: int | None = None
+    barriers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the kernel as a dictionary, in which each parameter is a dictionary, too."""
@@ -243,45 +257,6 @@ class Cubin:
         others = [f"{len(self.kernels) - len(shown)} more"] if len(self.kernels) > len(shown) else []
         kernels = "; ".join((*shown, *others)) or "no kernels"
         return f"<jitload cubin for {self.arch}, {len(self.data):,} bytes: {kernels}>"
-
-
-class ParameterSlot(NamedTuple):
-    """Offset and size of a parameter in a kernel's parameter block, in bytes, from the section `.nv.info`."""
-
-    offset: int
-    size: int
-
-
-class ImageKernel(NamedTuple):
-    """A kernel as a cubin describes it, without types and names of parameters.
-
-    Attributes:
-        symbol: The kernel's symbol in the cubin.
-        slots: The positions of the parameters, in order.
-        registers: Registers per thread; None on the CPU.
-        shared_bytes: Static shared memory per block, in bytes; None on the CPU.
-        local_bytes: Local memory per thread, in bytes; None on the CPU.
-        max_threads: The maximum number of threads per block.
-        barriers: The number of barriers that a block uses.
-        spill_bytes: The bytes that a thread stores to local memory for lack of registers; None if not known.
-    """
-
-    symbol: str
-    slots: tuple[ParameterSlot, ...]
-    registers: int | None
-    shared_bytes: int | None
-    local_bytes: int | None
-    max_threads: int
-    barriers: int = 0
-    spill_bytes: int | None = None
-
-
-class Image(NamedTuple):
-    """A cubin as its ELF file describes it: its architecture (`sm_90a`), kernels and variables."""
-
-    arch: str
-    kernels: tuple[ImageKernel, ...]
-    variables: tuple[Variable, ...]
 
 
 class BoundCheck(NamedTuple):

@@ -13,7 +13,7 @@ import jitload
 from jitload.building.files_read import read_depfile
 from jitload.cmake.generate_cubin import main
 from jitload.cuda.fatbin import read_fatbin
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
 
@@ -110,7 +110,7 @@ def test_upstreams_newer_functions(tmp_path, stub_driver):
     fatbin = (tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes()
     assert symbols_in(fatbin) == [("sm_90a", ["k"]), ("sm_80", ["k"]), ("sm_86", ["k"])]
     assert [entry.arch for entry in read_fatbin(fatbin) if entry.is_ptx] == ["compute_86", "compute_90"]
-    assert read_image((tmp_path / "b" / "two_cubin" / "k.cubin").read_bytes()).arch == "sm_90"
+    assert read_cubin((tmp_path / "b" / "two_cubin" / "k.cubin").read_bytes()).arch == "sm_90"
     stub_driver.use_device(0)
     jitload.load_module(tmp_path / "b" / "lib.so").run()
     assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [("k", 3), ("empty", 9)]
@@ -129,7 +129,7 @@ def test_templates_options_and_the_list_of_headers(tmp_path):
     output = source.parent / "out" / "k.cubin"
     arguments = ["--source", str(source), "--output", str(output), "--arch", ARCH, "--depfile", str(output) + ".d"]
     assert main([*arguments, "--kernel", "scale<float>", "--kernel", "scale<int>", "--", "-O3", "-DM=1"]) == 0
-    symbols = {kernel.symbol for kernel in read_image(output.read_bytes()).kernels}
+    symbols = {kernel.symbol for kernel in read_cubin(output.read_bytes()).kernels}
     assert symbols == {"plain", "_Z5scaleIfEvPT_", "_Z5scaleIiEvPT_"}
     rule = Path(f"{output}.d").read_text()
     assert rule.startswith(str(output).replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ") + ": ")

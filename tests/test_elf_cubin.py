@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.nvrtc import ask_nvrtc
 
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.elf.file import ElfFile, read_dynamic_symbols
 from jitload.errors import LoadError, ToolchainError
-from jitload.model import ParameterSlot, Variable
+from jitload.model import Variable
 from jitload.signature.demangle import demangle_variables
 
 DATA = Path(__file__).parent / "data"
@@ -23,12 +23,12 @@ NEWEST = CUBINS["13.0-sm_100f"]
 
 @pytest.mark.parametrize("name", CUBINS)
 def test_what_a_cubin_has(name):
-    image = read_image(CUBINS[name])
+    image = read_cubin(CUBINS[name])
     assert image.arch == name.rpartition("-")[2]
     assert [kernel.symbol for kernel in image.kernels] == ["first", "_Z6secondPf", "_Z8instanceIfEvPT_", "nothing"]
     first, second, _, nothing = image.kernels
-    assert first.slots == tuple(ParameterSlot(offset=o, size=s) for o, s in ((0, 8), (8, 4), (12, 1), (16, 8)))
-    assert nothing.slots == ()
+    assert [(p.offset, p.size) for p in first.parameters] == [(0, 8), (8, 4), (12, 1), (16, 8)]
+    assert nothing.parameters == ()
     assert [kernel.max_threads for kernel in image.kernels] == [1024, 64, 1024, 1024]
     assert [kernel.shared_bytes for kernel in image.kernels] == [400, 0, 0, 0]
     assert second.local_bytes == 400
@@ -46,7 +46,7 @@ def test_architectures_of_this_nvrtc(arch):
         answer = ask_nvrtc("__global__ void k() {}", [f"-arch={arch}"])
     except ToolchainError:
         pytest.skip(f"this NVRTC does not know {arch}")
-    assert read_image(answer.cubin).arch == arch
+    assert read_cubin(answer.cubin).arch == arch
 
 
 def test_what_the_compiler_makes_by_itself_is_no_kernel_and_no_variable():
@@ -64,7 +64,7 @@ def test_what_the_compiler_makes_by_itself_is_no_kernel_and_no_variable():
     }
     extern "C" __global__ void recursive(int* p) { p[0] = again(p[0], p); }
     """
-    image = read_image(ask_nvrtc(source, ["-arch=sm_90"]).cubin)
+    image = read_cubin(ask_nvrtc(source, ["-arch=sm_90"]).cubin)
     assert [kernel.symbol for kernel in image.kernels] == ["calls", "recursive"]
     assert image.kernels[0].local_bytes >= 80
     assert [variable.name for variable in demangle_variables(image.variables)] == ["hidden"]
@@ -90,7 +90,7 @@ FOREIGN = {
 def test_other_bytes_are_named(kind):
     data, message = FOREIGN[kind]
     with pytest.raises(LoadError) as caught:
-        read_image(data, name="'mine'")
+        read_cubin(data, name="'mine'")
     assert str(caught.value).startswith(f"'mine': {message}")
 
 
@@ -99,7 +99,7 @@ def test_other_bytes_are_named(kind):
 def test_a_cut_off_cubin_is_a_load_error(name, length):
     data = CUBINS[name]
     with pytest.raises(LoadError):
-        read_image(data[: length % len(data)])
+        read_cubin(data[: length % len(data)])
 
 
 @given(
@@ -114,7 +114,7 @@ def test_a_damaged_cubin_raises_nothing_else(name, patches):
         offset = number % len(data) if number % 2 else tables + number % 3000
         data[offset : offset + len(patch)] = patch
     try:
-        image = read_image(bytes(data))
+        image = read_cubin(bytes(data))
     except LoadError as error:
         assert "cubin" in str(error)
     else:

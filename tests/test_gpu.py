@@ -10,7 +10,7 @@ from support.gpu import run_program, values, variable
 from support.kernels import BLOCK_SIZES, ELEMENTS, FACTS, build, load
 
 import jitload
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.nvrtc import nvrtc_compile
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -66,7 +66,7 @@ def test_native_is_this_gpu_with_its_suffix():
     assert f"({native_arch()})" in repr(load("vector"))
     cubin = nvrtc_compile(FACTS)
     assert isinstance(cubin, bytes)
-    assert read_image(cubin, name="facts").arch == native_arch()
+    assert read_cubin(cubin, name="facts").arch == native_arch()
 
 
 def test_compile_cubin_states_what_the_driver_states():

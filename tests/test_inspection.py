@@ -12,9 +12,9 @@ from builds import kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits
-from jitload.model import ImageKernel
+from jitload.model import Kernel
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -204,7 +204,7 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
     subprocess.run(command, check=True)
     facts = itertools.product((8, 16, 33, 64, 97, 168, 255), (0, 1, 4096, 40000), (1024, 96), (0, 1, 5))
     kernels = [
-        ImageKernel(symbol="k", slots=(), registers=r, shared_bytes=s, local_bytes=0, max_threads=t, barriers=b)
+        Kernel("k", "k", (), registers=r, shared_bytes=s, local_bytes=0, max_threads=t, barriers=b)
         for r, s, t, b in facts
     ]
     cases = list(itertools.product(MULTIPROCESSORS, kernels, (1, 95, 256, 608, 1000), (0, 100, 50000)))
@@ -274,7 +274,7 @@ def test_the_facts_that_occupancy_needs_are_those_that_ptxas_reports():
     cubin = jitload.compile_cubin(source, arch="sm_90a", extra_cuda_cflags=["-Xptxas=-v"])
     form = r"entry function '(\w+)'[^U]*Used (\d+) registers, used (\d+) barriers(?:, (\d+) bytes smem)?"
     reported = {name: tuple(map(int, (*facts, shared or 0))) for name, *facts, shared in re.findall(form, cubin.log)}
-    read = {each.symbol: (each.registers, each.barriers, each.shared_bytes) for each in read_image(cubin.data).kernels}
+    read = {each.symbol: (each.registers, each.barriers, each.shared_bytes) for each in read_cubin(cubin.data).kernels}
     assert read == reported
     assert {barriers for _, barriers, _ in read.values()} == {0, 1, 10}
 

@@ -11,7 +11,7 @@ from support.kernels import SPILLS
 import jitload
 from jitload import Launch
 from jitload.cuda.messages import read_spills, without_report
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.kernels.source import DeviceSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -408,7 +408,7 @@ def test_the_report_costs_neither_code_nor_log(cubin):
 def test_ptx_and_code_that_was_compiled_elsewhere(cubin):
     linked = jitload.compile_cubin(cubin.ptx, arch=ARCH)
     assert linked.log == ""
-    for kernels in (linked.kernels, read_image(cubin.data).kernels):  # a function that spills is linked to a kernel
+    for kernels in (linked.kernels, read_cubin(cubin.data).kernels):  # a function that spills is linked to a kernel
         spills = {kernel.symbol: kernel.spill_bytes for kernel in kernels}
         assert spills == {"plain": 0, "spilling": None, "spilling_function": None, "local_array": None}
     without_function = re.sub(r"\.func.*?\n}|\.visible \.entry spilling_function.*?\n}", "", cubin.ptx, flags=re.DOTALL)

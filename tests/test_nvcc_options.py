@@ -10,7 +10,7 @@ from builds import ADD, ARCH
 from support.nvcc import needs_nvcc
 
 import jitload
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import ToolchainError
 from jitload.request.arguments import read_flags, read_options
 from jitload.request.options import OPTIONS as ROWS
@@ -105,7 +105,7 @@ def test_a_cubin_takes_options_that_agree_with_its_architecture(name, options, e
     monkeypatch.setattr(arch, "current_capability", lambda: None)
     assert jitload.compile_cubin(ADD, arch=name, extra_cuda_cflags=options).arch == expected
     code = jitload.nvrtc.nvrtc_compile(ADD, arch=name, extra_opts=options)
-    assert read_image(code, name="code").arch == expected
+    assert read_cubin(code, name="code").arch == expected
 
 
 def test_a_cubin_refuses_options_for_another_architecture():

@@ -9,24 +9,19 @@ from hypothesis import strategies as st
 from support.nvrtc import Answer, ask_nvrtc
 
 import jitload
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import LaunchSpecError, SignatureError
-from jitload.model import ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.model import Kernel, Parameter
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import choose_export_names
-from jitload.signature.kernels import make_typed_kernel
+from jitload.signature.kernels import make_typed_kernel, packed_parameters
 from jitload.signature.probe import PROBE_HEADER, kernel_expression, probe_expression
 from jitload.signature.types import describe_type
 
 
-def image_kernel(*sizes: int, symbol: str = "k") -> ImageKernel:
-    slots, offset = [], 0
-    for size in sizes:
-        alignment = min(size & -size, 8)
-        offset = -(-offset // alignment) * alignment
-        slots.append(ParameterSlot(offset=offset, size=size))
-        offset += size
-    return ImageKernel(symbol=symbol, slots=tuple(slots), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024)
+def untyped(*sizes: int, name: str = "k") -> Kernel:
+    parameters = packed_parameters(sizes, [min(size & -size, 8) for size in sizes])
+    return Kernel(name, "k", parameters, registers=16, shared_bytes=0, local_bytes=0, max_threads=1024)
 
 
 def ask(source: str, expressions: Sequence[str]) -> Answer:
@@ -80,7 +75,7 @@ def test_a_pointer_to_an_enum_takes_its_integers():
 def test_the_probe_leaves_nothing_behind():
     source = 'struct [[deprecated("old")]] D {};\nextern "C" __global__ void k(int* x, D* d) { *x = 1; }'
     with_probe, without = ask(source, ["k"]), ask_nvrtc(source, ["-arch=sm_90"], ["k"])
-    assert [kernel.symbol for kernel in read_image(with_probe.cubin).kernels] == ["k"]
+    assert [kernel.symbol for kernel in read_cubin(with_probe.cubin).kernels] == ["k"]
     assert with_probe.log == without.log  # the deprecation is reported once, at the user's own line
     assert with_probe.log.count("deprecated") >= 1
     assert "k.cu(2): warning" in ask('\nextern "C" __global__ void k(int* x) { int unused; }', ["k"]).log
@@ -148,7 +143,7 @@ def test_sizes_of_vectors_are_the_compilers():
 
 def test_a_written_signature_is_checked_and_joined():
     types, names = zip(*parse_signature("(const float* x, uint8_t* in, half, size_t n)", "k"), strict=True)
-    kernel = make_typed_kernel(image_kernel(8, 8, 2, 8), types, names)
+    kernel = make_typed_kernel(untyped(8, 8, 2, 8), types, names)
     assert str(kernel) == "k(const float* x, unsigned char* in_, __half arg2, unsigned long n)"
     expected = {"name": "in_", "type": "unsigned char*", "kind": "pointer", "size": 8, "offset": 8, "dtype": "uint8"}
     assert kernel.parameters[1] == Parameter(**expected)
@@ -159,7 +154,7 @@ def test_a_written_signature_is_checked_and_joined():
 
 
 def test_names_are_different_and_plain():
-    kernel = make_typed_kernel(image_kernel(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
+    kernel = make_typed_kernel(untyped(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
     assert [p.name for p in kernel.parameters] == ["arg1", "arg1_", "in_", "arg3"]
 
 
@@ -185,7 +180,7 @@ def test_broken_signatures_are_refused(text):
 
 def test_a_type_of_the_users_own_is_taken_at_its_word():
     assert parse_signature("(struct flaot* x, Matrix m)", "k") == (("struct flaot*", "x"), ("Matrix", "m"))
-    kernel = make_typed_kernel(image_kernel(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
+    kernel = make_typed_kernel(untyped(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
     assert [(p.kind, p.dtype, p.size) for p in kernel.parameters] == [("pointer", None, 8), ("struct", None, 64)]
 
 
@@ -202,7 +197,7 @@ def test_overloads_have_the_names_of_their_own_declarations():
 
 
 def kernel_named(name: str, *types: str) -> Kernel:
-    return make_typed_kernel(image_kernel(*(describe_type(type_).size or 1 for type_ in types)), types, name=name)
+    return make_typed_kernel(untyped(*(describe_type(type_).size or 1 for type_ in types), name=name), types)
 
 
 EXPORTS = [

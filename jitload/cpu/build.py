@@ -21,7 +21,7 @@ from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.source_kind import UserHeader
-from jitload.cpu.object_file import TABLE, ObjectFile, TableRow, linked_name
+from jitload.cpu.object_file import TABLE, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     LAYOUT_FILE,
@@ -43,7 +43,7 @@ from jitload.errors import CompileError, ToolchainError
 from jitload.kernels.compilation import no_such_kernel
 from jitload.kernels.host_code import compile_kernels_alone
 from jitload.kernels.source import DeviceSource
-from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
+from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Kernel
 from jitload.request.arguments import Instrumentation
 from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
@@ -111,22 +111,18 @@ def compile_for_cpu(
 def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProgram:
     object_file = compilation.run()
     rows = object_file.rows()
-    image = Image(
-        arch="cpu",
-        kernels=tuple(map(_image_kernel, rows)),
-        variables=demangle_variables(object_file.variables()),
-    )
-    layouts = read_layouts(object_file.layouts())
-    candidates = known_candidates(source.reading, image)
+    untyped = [Kernel(r.symbol, r.symbol, r.parameters, None, None, None, r.max_threads) for r in rows]
+    variables, layouts = demangle_variables(object_file.variables()), read_layouts(object_file.layouts())
+    candidates = known_candidates(source.reading, untyped)
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     launched = {kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()}
-    kernels = read_kernels(image, lowered, candidates, layouts)
+    kernels = read_kernels(untyped, lowered, candidates, layouts)
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=with_signatures(kernels, image, launched, source.signatures),
-            variables=typed_variables(image.variables, layouts, compilation.layouts.variables),
+            kernels=with_signatures(kernels, launched, source.signatures),
+            variables=typed_variables(variables, layouts, compilation.layouts.variables),
         ),
         symbols=launched,
         candidates=candidates,
@@ -139,7 +135,7 @@ def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProg
             row.symbol: CpuKernel(row=number, mode=row.mode, max_threads=row.max_threads, shared_bytes=row.shared_bytes)
             for number, row in enumerate(rows)
         },
-        variables={v.name: linked_name(v.symbol) + compilation.suffix for v in image.variables},
+        variables={v.name: linked_name(v.symbol) + compilation.suffix for v in variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
         table=TABLE + compilation.suffix,
@@ -442,14 +438,3 @@ def _declaration_of(symbol: str) -> str:
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""
-
-
-def _image_kernel(row: TableRow) -> ImageKernel:
-    return ImageKernel(
-        symbol=row.symbol,
-        slots=row.slots,
-        registers=None,
-        shared_bytes=None,
-        local_bytes=None,
-        max_threads=row.max_threads,
-    )

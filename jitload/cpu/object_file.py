@@ -20,8 +20,8 @@ from jitload.elf.file import (
     replace_symbols,
     write_elf,
 )
-from jitload.model import ParameterSlot, Variable
-from jitload.signature.kernels import parameter_slots
+from jitload.model import Parameter, Variable
+from jitload.signature.kernels import packed_parameters
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section in which the compiler lists `__global__` functions
@@ -50,7 +50,7 @@ class TableRow:
     Attributes:
         symbol: The kernel's symbol.
         probe: The symbol of a function that is never called. This symbol contains the kernel's type.
-        slots: The offsets and sizes of the kernel's parameters.
+        parameters: The kernel's parameters, of which only the offsets and sizes are known.
         mode: How the kernel's threads run: the name of an enumerator in jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
         shared_bytes: The size of the `__shared__` variables in bytes, not counting `extern __shared__` arrays.
@@ -58,7 +58,7 @@ class TableRow:
 
     symbol: str
     probe: str
-    slots: tuple[ParameterSlot, ...]
+    parameters: tuple[Parameter, ...]
     mode: str
     max_threads: int
     shared_bytes: int
@@ -140,7 +140,7 @@ class ObjectFile:
         return TableRow(
             symbol=symbol,
             probe=self._function_at(*probe),
-            slots=parameter_slots(self._numbers(*sizes), self._numbers(*alignments)),
+            parameters=packed_parameters(self._numbers(*sizes), self._numbers(*alignments)),
             mode=_mode({target.name for target in referenced}),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
             shared_bytes=sum(target.size for target in shared),

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import LoadError
 from jitload.toolchain.arch import capability_of, is_ptx, runs_on
 
@@ -122,7 +122,7 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
             raise ValueError(f"the header of the image at byte {start} is wrong")
         payload = data[start:position]
         if kind == _ELF and payload[:4] == b"\x7fELF":
-            entries.append(FatbinEntry(arch=read_image(payload, name=name).arch, code=payload))
+            entries.append(FatbinEntry(arch=read_cubin(payload, name=name).arch, code=payload))
         elif kind == _ELF:
             entries.append(FatbinEntry(arch=f"sm_{arch}"))
         elif kind == _PTX:

@@ -10,7 +10,7 @@ from math import prod
 from jitload.elf import file as elf
 from jitload.elf.file import ElfError, ElfFile, Section, Symbol
 from jitload.errors import LoadError
-from jitload.model import Image, ImageKernel, ParameterSlot, Variable
+from jitload.model import Cubin, Kernel, Parameter, Variable, untyped_parameters
 
 _STO_CUDA_ENTRY = 0x10  # a flag in `Symbol.other` of a kernel
 
@@ -31,21 +31,21 @@ _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
 _ABI_OF_CUDA_13 = 8
 
 
-def read_image(
+def read_cubin(
     data: bytes | bytearray | memoryview, *, name: str = "cubin", spill_bytes: Mapping[str, int] | None = None
-) -> Image:
-    """Return the architecture, the kernels and the variables of a cubin.
+) -> Cubin:
+    """Return a cubin with its architecture, kernels and variables. The names and types of parameters are not known.
 
-    The kernels are in the order in which the compiler met them, with template instances last. A variable's name is its
-    symbol. `spill_bytes` maps symbols of kernels to the bytes that a thread spills. A cubin does not contain these
-    numbers.
+    The kernels are in the order in which the compiler met them, with template instances last. The name of a kernel or
+    a variable is its symbol. `spill_bytes` maps symbols of kernels to the bytes that a thread spills. A cubin does not
+    contain these numbers.
 
     Raises:
         LoadError: The bytes are not a linked CUDA cubin; the message says what they are.
 
     Example:
-        >>> read_image(open("scale.cubin", "rb").read()).kernels[0].slots
-        (ParameterSlot(offset=0, size=8), ParameterSlot(offset=8, size=4))
+        >>> [(p.offset, p.size) for p in read_cubin(open("scale.cubin", "rb").read()).kernels[0].parameters]
+        [(0, 8), (8, 4)]
     """
     if problem := _find_problem(data):
         raise LoadError(f"{name}: {problem}")
@@ -120,6 +120,7 @@ class _CubinReader:
     """Reads a cubin. Raises ElfError, struct.error or UnicodeError if the cubin is damaged."""
 
     def __init__(self, data: bytes, spill_bytes: Mapping[str, int]) -> None:
+        self.data = data
         self.file = ElfFile(data)
         self.symbols = self.file.symbols()
         self.sections = {section.name: section for section in self.file.sections}
@@ -133,7 +134,7 @@ class _CubinReader:
                 symbol_index, number = struct.unpack_from("<II", value)
                 self.function_attributes[attribute][symbol_index] = number
 
-    def read(self) -> Image:
+    def read(self) -> Cubin:
         sections = self.file.sections
         defined = [(index, symbol) for index, symbol in enumerate(self.symbols) if 0 < symbol.section < len(sections)]
         entries = [pair for pair in defined if pair[1].type == elf.STT_FUNC and pair[1].other & _STO_CUDA_ENTRY]
@@ -147,7 +148,7 @@ class _CubinReader:
             if sections[symbol.section].name in _VARIABLE_SECTIONS and not symbol.name.startswith(_COMPILER_NAMES)
         )
         arch = f"sm_{self.sm}{self.suffix}"
-        return Image(arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
+        return Cubin(data=self.data, arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
 
     def read_arch(self) -> tuple[int, str]:
         """Return the architecture's number and suffix, such as (90, "a"). Their place varies with CUDA's version."""
@@ -163,16 +164,17 @@ class _CubinReader:
         compat = dict(_read_compat(self.sections.get(".nv.compat")))
         return number, "a" if header.flags & 0x8 or compat.get(_COMPAT_ARCH_SPECIFIC) else ""
 
-    def read_kernel(self, index: int, symbol: Symbol) -> ImageKernel:
+    def read_kernel(self, index: int, symbol: Symbol) -> Kernel:
         info = self.sections.get(f".nv.info.{symbol.name}")
         if info is None:
             raise ElfError(f"kernel {symbol.name!r} has no section '.nv.info'")
-        slots, max_threads, barriers = _read_launch_attributes(symbol.name, info)
+        parameters, max_threads, barriers = _read_launch_attributes(symbol.name, info)
         text = self.file.sections[symbol.section]
         local_bytes = self.read_local_bytes(index)
-        return ImageKernel(
+        return Kernel(
+            name=symbol.name,
             symbol=symbol.name,
-            slots=slots,
+            parameters=parameters,
             registers=self.function_attributes[_REGCOUNT].get(index, text.info >> 24),  # up to CUDA 12, in `info`
             shared_bytes=self.read_shared_bytes(symbol.name),
             local_bytes=local_bytes,
@@ -216,24 +218,24 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
         position += value
 
 
-def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int, int | None]:
+def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter, ...], int, int | None]:
     """Return the parameters of a kernel, its maximum number of threads per block, and its number of barriers."""
-    slots: dict[int, ParameterSlot] = {}
+    slots: dict[int, tuple[int, int]] = {}
     max_threads, barriers = _DEFAULT_MAX_THREADS, None
     for attribute, value in _read_attributes(info):
         if attribute == _KPARAM_INFO:
             _, ordinal, offset, packed = struct.unpack_from("<IHHI", value)
-            slots[ordinal] = ParameterSlot(offset=offset, size=packed >> 18)
+            slots[ordinal] = offset, packed >> 18
         elif attribute == _KPARAM_INFO_V2:
             _, ordinal, offset, size = struct.unpack_from("<IHHH", value)
-            slots[ordinal] = ParameterSlot(offset=offset, size=size)
+            slots[ordinal] = offset, size
         elif attribute in (_MAX_THREADS, _REQNTID):
             max_threads = prod(struct.unpack_from("<III", value))
         elif attribute == _NUM_BARRIERS:
             barriers = value[0]
     if sorted(slots) != list(range(len(slots))):
         raise ElfError(f"the parameters of kernel {kernel!r} have gaps in their numbers: {sorted(slots)}")
-    return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads, barriers
+    return untyped_parameters(slot for _, slot in sorted(slots.items())), max_threads, barriers
 
 
 def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:

@@ -39,9 +39,9 @@ def incbin_text(name: str, file: str) -> str:
 def check_cubins(host: HostSource) -> None:
     """Raise LoadError if the bytes to embed are not a cubin."""
     for name, data in host.cubins:
-        from jitload.elf.cubin import read_image
+        from jitload.elf.cubin import read_cubin
 
-        read_image(data, name=f"embed_cubin[{name!r}]")
+        read_cubin(data, name=f"embed_cubin[{name!r}]")
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:

@@ -22,12 +22,12 @@ from jitload.cpptext.host_functions import HostFunction, find_host_functions, is
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.model import Image, ImageKernel, Parameter
+from jitload.model import Kernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
-from jitload.signature.kernels import parameter_slots, read_kernels
+from jitload.signature.kernels import packed_parameters, read_kernels
 from jitload.signature.probe import kernel_expression
 from jitload.words import Argument, Words
 
@@ -315,16 +315,9 @@ def _read_function(export: HostExport, symbol: str) -> Export | None:
         return None
     _check_is_supported(export.name, probe.result, probe.types, probe.sizes, probe.kind)
     target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")
-    image_kernel = ImageKernel(
-        symbol=target.rpartition("::")[2],
-        slots=parameter_slots(probe.sizes, probe.alignments),
-        registers=None,
-        shared_bytes=None,
-        local_bytes=None,
-        max_threads=0,
-    )
-    image = Image(arch="host", kernels=(image_kernel,), variables=())
-    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
+    own_name = target.rpartition("::")[2]
+    untyped = Kernel(own_name, own_name, packed_parameters(probe.sizes, probe.alignments), None, None, None, 0)
+    (kernel,) = read_kernels([untyped], {target: (own_name, symbol)}, export.candidates)
     parameters = tuple(map(_with_stream, kernel.parameters))
     kernel = kernel._replace(symbol=f"__jitload_call_{export.name}", parameters=parameters)
     kernel = rename_parameters(export.name, kernel, export.launch)

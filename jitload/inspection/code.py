@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.cache.entry import MANIFEST, check_files, read_manifest
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
-from jitload.model import Image, ImageKernel
+from jitload.model import Cubin, Kernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, native_arch, runs_on
 from jitload.words import Argument
 
@@ -54,7 +54,7 @@ class KernelCode(NamedTuple):
     function: str
     arch: str
     cubin: bytes
-    kernel: ImageKernel
+    kernel: Kernel
     origin: Path
 
 
@@ -85,32 +85,31 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 
     If `arch` is None and the library has several architectures, return the code that the current GPU would run.
     """
-    images = {image.arch: (data, image) for data, image in _read_images(kernel)}
-    if not images and kernel.get_image(0):
+    cubins = {cubin.arch: cubin for cubin in _read_cubins(kernel)}
+    if not cubins and kernel.get_image(0):
         raise JitLoadError(
             f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
             "inspect it, also build it for a GPU: ",
             *(Argument("arch", "sm_90a"), " or another architecture"),
         )
-    if not images:
+    if not cubins:
         raise JitLoadError(
             f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
             f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with ",
             *(Argument("arch", "sm_90a"), " or another architecture"),
         )
-    name = _choose_arch(kernel.name, tuple(images), arch)
-    data, image = images[name]
-    entry = next((entry for entry in image.kernels if entry.symbol == kernel.symbol), None)
+    name = _choose_arch(kernel.name, tuple(cubins), arch)
+    entry = next((entry for entry in cubins[name].kernels if entry.symbol == kernel.symbol), None)
     if entry is None:
         raise JitLoadError(f"{kernel.name}(): the cubin for {name} has no kernel {kernel.symbol!r}")
-    return KernelCode(function=kernel.name, arch=name, cubin=data, kernel=entry, origin=kernel.origin)
+    return KernelCode(function=kernel.name, arch=name, cubin=cubins[name].data, kernel=entry, origin=kernel.origin)
 
 
-def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
+def _read_cubins(kernel: LoadedKernel) -> Iterator[Cubin]:
     for address in _addresses(kernel):
         if _is_cubin(address):
             data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
-            yield data, read_image(data, name=f"the cubin of {kernel.name!r}")
+            yield read_cubin(data, name=f"the cubin of {kernel.name!r}")
 
 
 def read_embedded_ptx(kernel: LoadedKernel) -> dict[str, str]:

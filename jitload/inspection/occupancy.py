@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.inspection.code import KernelCode, LoadedKernel, find_code
-from jitload.model import ImageKernel
+from jitload.model import Kernel
 from jitload.toolchain.arch import capability_of, current_capability, device_attribute, native_arch, runs_on
 
 _WARP = 32
@@ -129,7 +129,7 @@ def multiprocessor_of(number: int, function: str) -> Multiprocessor:
     return MULTIPROCESSORS[number]
 
 
-def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
+def block_limits(kernel: Kernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
     """Return a mapping from the resources of a multiprocessor to the number of blocks that each resource allows."""
     warps = _warps(block)
     limits = {"warps": sm.warps // warps, "blocks": sm.blocks}

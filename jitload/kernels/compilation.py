@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_inc
 from jitload.toolchain.fingerprints import find_file_state
 
 if TYPE_CHECKING:
-    from jitload.model import CompiledSource, Image
+    from jitload.model import CompiledSource, Cubin
 
 # With this macro, cooperative_groups.h does not include the C++ library, which NVRTC takes a second to read.
 _LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
@@ -104,26 +105,26 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     reading, own_dirs = source.reading, nvrtc_include_dirs(toolchain)
     headers = reading.files(own_dirs)
     compilation = _Compilation(source, arch, toolchain)
-    result, image = compilation.compile(source.first_expressions)
-    from jitload.model import CompiledSource, Cubin
+    result, untyped = compilation.compile(source.first_expressions)
+    from jitload.model import CompiledSource
     from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels, with_signatures
 
     symbols = compilation.symbols(result)
-    if missing := find_expressions_to_probe(image, symbols):
-        result, image = compilation.compile((*compilation.expressions, *missing))
+    if missing := find_expressions_to_probe(untyped.kernels, symbols):
+        result, untyped = compilation.compile((*compilation.expressions, *missing))
         symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
-    candidates = known_candidates(reading, image)
+    candidates = known_candidates(reading, untyped.kernels)
     launched = {kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
-    kernels = read_kernels(image, symbols, candidates, layouts)
-    kernels = with_signatures(kernels, image, launched, source.signatures)
+    kernels = read_kernels(untyped.kernels, symbols, candidates, layouts)
+    kernels = with_signatures(kernels, launched, source.signatures)
     if result.log:
         log_warnings(result.log, own_dirs)
-    variables = typed_variables(demangle_variables(image.variables), layouts, compilation.layouts.variables)
+    variables = typed_variables(demangle_variables(untyped.variables), layouts, compilation.layouts.variables)
     if any("#include" in line for line in compilation.declarations):
         headers = reading.files(own_dirs, compilation.declarations)
     return CompiledSource(
-        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
+        cubin=replace(untyped, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
         symbols=launched,
         candidates=candidates,
         headers=headers,
@@ -200,12 +201,12 @@ class _Compilation:
             header_state="\n".join((f"{self._toolchain.identity}", *states)),
         )
 
-    def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and return NVRTC's result and the description of its cubin."""
+    def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Cubin]:
+        """Compile, and return NVRTC's result and its cubin, whose kernels have no types."""
         result = self.run(expressions)
-        from jitload.elf.cubin import read_image
+        from jitload.elf.cubin import read_cubin
 
-        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
+        return result, read_cubin(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Run NVRTC with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.model import CompiledSource, Cubin, Image, Kernel
+from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_layouts
@@ -29,26 +29,21 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
         LaunchSpecError: A `Launch` names a kernel that does not exist, or the cubins have different kernels.
         LoadError: The bytes are not a cubin.
     """
-    images = [read_image(cubin.data, name=cubin.label) for cubin in request.cubins]
-    pairs = zip(request.cubins, images, strict=True)
-    cubins = [typed_cubin(cubin.data, image, kernels=cubin.kernels) for cubin, image in pairs]
+    cubins = [typed_cubin(read_cubin(c.data, name=c.label), c.kernels) for c in request.cubins]
     _check_archs(request, [cubin.arch for cubin in cubins])
     functions = request.functions or ()
     symbols = {launch.kernel: _symbol_of(launch.kernel, name, cubins[0]) for name, launch in functions if launch.kernel}
     signatures = [(launch.kernel or name, launch.signature) for name, launch in functions if launch.signature]
-    cubins = [
-        replace(cubin, kernels=with_signatures(cubin.kernels, image, symbols, signatures))
-        for cubin, image in zip(cubins, images, strict=True)
-    ]
+    cubins = [replace(cubin, kernels=with_signatures(cubin.kernels, symbols, signatures)) for cubin in cubins]
     result = tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
     check_layouts(result)
     return result
 
 
-def typed_cubin(data: bytes, image: Image, *, log: str = "", kernels: tuple[Kernel, ...] = ()) -> Cubin:
+def typed_cubin(cubin: Cubin, kernels: tuple[Kernel, ...] = ()) -> Cubin:
     """Return a cubin with the types of its kernels, as far as their symbols tell them, or as in `kernels`."""
-    variables = demangle_variables(image.variables)
-    return Cubin(data=data, arch=image.arch, log=log, kernels=kernels or read_kernels(image), variables=variables)
+    variables = demangle_variables(cubin.variables)
+    return replace(cubin, kernels=kernels or read_kernels(cubin.kernels), variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:

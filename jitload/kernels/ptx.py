@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.nvjitlink import Format, LinkJob, link
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.kernels.external_cubins import typed_cubin
 from jitload.model import Cubin
@@ -75,7 +76,7 @@ def compile_image(
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
         if not options and (code := select_cubin(entries, target)):
-            return typed_cubin(code, read_image(code, name=name)._replace(arch=target))
+            return replace(typed_cubin(read_cubin(code, name=name)), arch=target)
         if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
@@ -106,11 +107,10 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
     linked = link(path, job)
     if linked.cubin is None:
         raise _link_error(job, linked.log)
-    image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
-    cubin = typed_cubin(linked.cubin, image, log=linked.log)
+    cubin = typed_cubin(read_cubin(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes))
     if job.format == "fatbin" and not cubin.kernels:
         raise _no_code_error(job)
-    return cubin
+    return replace(cubin, log=linked.log)
 
 
 def _nvjitlink_option(option: str) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import tokenize
 from jitload.errors import SignatureError
 from jitload.signature.types import (
     TYPE_NAMES,
-    TypeFacts,
     describe_type,
     find_undeclared_name,
     resolve_aliases,
     scalars_in,
     split_type,
 )
+
+if TYPE_CHECKING:
+    from jitload.model import Parameter
 
 # Matches what precedes the parameters in a declaration, `void scale(`, but not the beginning of a parameter that is a
 # pointer to a function, `void (*`.
@@ -62,7 +66,7 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
     return parameters
 
 
-def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel: str) -> None:
+def check_agrees(declared: Sequence[str], compiled: Sequence[Parameter], kernel: str) -> None:
     """Raise SignatureError if a hand-written signature differs from the types that the compiler reports.
 
     A user-defined type in the signature may be a typedef of the compiled type. For such a type, only a difference
@@ -73,17 +77,18 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
             f"kernel {shorten(kernel)!r} has {len(compiled)} parameters, but its signature has {len(declared)}\n"
             f"{_LEAVE_OUT}"
         )
-    for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
+    facts = attrgetter("kind", "size", "dtype", "alignment")
+    for index, (type_, parameter) in enumerate(zip(declared, compiled, strict=True)):
         written = describe_type(resolve_aliases(type_))
-        is_own_type = split_type(written.text)[0] not in TYPE_NAMES
-        is_same_kind = (written.kind == "pointer") == (facts.kind == "pointer")
-        is_same = written[1:] == facts[1:]
-        if facts.kind == "struct":
-            is_same = is_same and scalars_in(written.text) == scalars_in(facts.text)
+        is_own_type = split_type(written.type)[0] not in TYPE_NAMES
+        is_same_kind = (written.kind == "pointer") == (parameter.kind == "pointer")
+        is_same = facts(written) == facts(parameter)
+        if parameter.kind == "struct":
+            is_same = is_same and scalars_in(written.type) == scalars_in(parameter.type)
         if not is_same and not (is_own_type and is_same_kind):
             raise SignatureError(
-                f"kernel {shorten(kernel)!r}, parameter {index + 1}: its signature says {written.text!r}, but it was "
-                f"compiled with {facts.text!r}\n{_LEAVE_OUT}"
+                f"kernel {shorten(kernel)!r}, parameter {index + 1}: its signature says {written.type!r}, but it was "
+                f"compiled with {parameter.type!r}\n{_LEAVE_OUT}"
             )
 
 

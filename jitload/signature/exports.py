@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
 from jitload.expressions.compiler import ScopeEntry
-from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
+from jitload.model import CompiledSource, Cubin, Kernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.tma import DTYPES
 from jitload.request.tune import Choice, Variant
@@ -345,10 +345,10 @@ def check_is_typed(kernel: Kernel) -> None:
         )
 
 
-def list_sizes(slots: Sequence[ParameterSlot | Parameter]) -> str:
+def list_sizes(parameters: Sequence[Parameter]) -> str:
     """Return the sizes of parameters in bytes, as text for a message."""
-    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
-    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
+    shown = ", ".join(str(parameter.size) for parameter in parameters[:32]) or "no"
+    return shown + (f", … ({len(parameters)} in all)" if len(parameters) > 32 else "")
 
 
 # ---- several architectures ----------------------------------------------------------------------------------------

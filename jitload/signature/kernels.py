@@ -8,51 +8,47 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import starmap
 from types import MappingProxyType
-from typing import NamedTuple
 
 from jitload.candidate import Candidate
 from jitload.cpptext.reading import SourceReading
 from jitload.errors import SignatureError
-from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.model import Kernel, Parameter, untyped_parameters
 from jitload.request.kind import unqualified
 from jitload.signature.declared import check_agrees, parse_signature, shorten
 from jitload.signature.demangle import read_probe, read_symbol
 from jitload.signature.exports import choose_export_names, list_sizes
 from jitload.signature.layouts import Layout, describe_layouts
 from jitload.signature.types import (
-    TypeFacts,
     describe_type,
     find_undeclared_name,
     readable_type,
     resolve_aliases,
-    scalars_in,
 )
 
 
-def known_candidates(reading: SourceReading, image: Image) -> tuple[Candidate, ...]:
-    """Return the candidates of a source. If its image has no kernel, or one of another name, add those in headers."""
+def known_candidates(reading: SourceReading, kernels: Sequence[Kernel]) -> tuple[Candidate, ...]:
+    """Return the candidates of a source. If a cubin has no kernel, or one of another name, add those in headers."""
     names = {unqualified(candidate.name) for candidate in reading.candidates}
-    if image.kernels and all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in image.kernels):
+    if kernels and all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in kernels):
         return reading.candidates
     return (*reading.candidates, *reading.header_candidates)
 
 
 def read_kernels(
-    image: Image,
+    kernels: Sequence[Kernel],
     lowered: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     candidates: Sequence[Candidate] = (),
     layouts: Sequence[Layout] = (),
 ) -> tuple[Kernel, ...]:
-    """Return the kernels of an image with the types and names of their parameters.
+    """Return the kernels of a cubin with the types and names of their parameters.
 
     The types come from the kernel's probe: a template instance whose mangled ("lowered") name contains the types. For a
     kernel without a probe, the types come from the kernel's own symbol. If the symbol has no types either, only their
     sizes are known.
 
     Args:
-        image: The kernels as the cubin's ELF file describes them.
+        kernels: The kernels as the cubin's ELF file describes them.
         lowered: A (symbol, probe) pair for each kernel expression: the mangled names of the kernel and of its probe.
             The probe is "" if the compiler rejected it.
         candidates: The functions in the source that look like kernels.
@@ -68,7 +64,7 @@ def read_kernels(
     by_name: dict[str, list[tuple[int, Candidate]]] = {}
     for number, candidate in enumerate(candidates):
         by_name.setdefault(unqualified(candidate.name), []).append((number, candidate))
-    pairs = [_read_kernel(k, *expressions.get(k.symbol, ("", "")), by_name) for k in image.kernels]
+    pairs = [_read_kernel(k, *expressions.get(k.symbol, ("", "")), by_name) for k in kernels]
     texts = describe_layouts(layouts)
     return tuple(_with_layouts(kernel, texts) for _, kernel in sorted(pairs, key=lambda pair: pair[0]))
 
@@ -83,13 +79,13 @@ def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
 
 
 def _read_kernel(
-    image_kernel: ImageKernel, expression: str, probe: str, by_name: Mapping[str, Sequence[tuple[int, Candidate]]]
+    kernel: Kernel, expression: str, probe: str, by_name: Mapping[str, Sequence[tuple[int, Candidate]]]
 ) -> tuple[int, Kernel]:
     """Return a kernel's position in the source, and the kernel. Kernels that are not in the source come last."""
-    name, symbol_types = read_symbol(image_kernel.symbol, expression)
+    name, symbol_types = read_symbol(kernel.symbol, expression)
     types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
     if types is None or promoted is None:
-        return sys.maxsize, _apply_prototype(image_kernel, _untyped_prototype(image_kernel, name))
+        return sys.maxsize, kernel._replace(name=name)
     source_order = sys.maxsize
     parameter_names: tuple[str, ...] = ()
     for name_in_source in (name, expression):
@@ -98,12 +94,12 @@ def _read_kernel(
             source_order = next(number for number, other in pairs if other is candidate)
             parameter_names = _expand_pack(candidate, len(types))
             break
-    facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
-    return source_order, _apply_prototype(image_kernel, _Prototype(name, facts, parameter_names))
+    parameters = tuple(map(describe_type, types, promoted))
+    return source_order, _typed_kernel(kernel._replace(name=name), parameters, parameter_names)
 
 
 def with_signatures(
-    kernels: Sequence[Kernel], image: Image, symbols: Mapping[str, str], signatures: Sequence[tuple[str, str]]
+    kernels: Sequence[Kernel], symbols: Mapping[str, str], signatures: Sequence[tuple[str, str]]
 ) -> tuple[Kernel, ...]:
     """Return kernels with the names in hand-written signatures. The types are used only if nothing else tells them.
 
@@ -111,7 +107,6 @@ def with_signatures(
 
     Args:
         kernels: The kernels.
-        image: The kernels as the cubin's ELF file describes them.
         symbols: The symbols of the kernels in `Launch` records.
         signatures: (kernel, text) pairs. The kernel is that of a `Launch` record, or an exported name.
 
@@ -130,28 +125,14 @@ def with_signatures(
             raise SignatureError(f"kernel {name!r} has two signatures\n    {text}\n    Give each kernel one.")
         types, names = [type_ for type_, _ in written], [name for _, name in written]
         if any(parameter.kind == "bits" for parameter in kernel.parameters):
-            image_kernel = next(other for other in image.kernels if other.symbol == kernel.symbol)
-            kernel = make_typed_kernel(image_kernel, types, names, name=kernel.name)
+            result[kernel.symbol] = make_typed_kernel(kernel, types, names)
         else:
-            compiled = [TypeFacts(p.type, p.kind, p.size, p.dtype, p.alignment) for p in kernel.parameters]
-            check_agrees(types, compiled, kernel.name)
-            pairs = zip(kernel.parameters, _usable_names(names, len(types)), strict=True)
-            kernel = kernel._replace(parameters=tuple(p._replace(name=name) for p, name in pairs))
-        result[kernel.symbol] = kernel
+            check_agrees(types, kernel.parameters, kernel.name)
+            result[kernel.symbol] = kernel._replace(parameters=_with_names(kernel.parameters, names))
     return tuple(result.values())
 
 
-def _untyped_prototype(image_kernel: ImageKernel, name: str) -> _Prototype:
-    """Return a prototype in which only the sizes of the parameters are known. `check_is_typed` refuses to export it.
-
-    For example, `b64` is a parameter of 8 bytes. A size other than 1, 2, 4 or 8 is written as an array: `b8[24]`.
-    """
-    sizes = (slot.size for slot in image_kernel.slots)
-    texts = (f"b{8 * size}" if size in (1, 2, 4, 8) else f"b8[{size}]" for size in sizes)
-    return _Prototype(name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
-
-
-def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+def find_expressions_to_probe(kernels: Sequence[Kernel], lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return expressions for the kernels whose parameter types can only be found by compiling again, with probes.
 
     A probe is a template instance whose mangled name contains a kernel's types. It is needed for `extern "C"` kernels,
@@ -159,23 +140,19 @@ def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str
     probe in the first compilation is left out, whether or not the compiler accepted the probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
-    expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)
+    expressions = (_probed_expression(kernel) for kernel in kernels if kernel.symbol not in tried)
     return tuple(filter(None, expressions))
 
 
-def make_typed_kernel(
-    image_kernel: ImageKernel, types: Sequence[str], names: Sequence[str] = (), *, name: str = ""
-) -> Kernel:
+def make_typed_kernel(kernel: Kernel, types: Sequence[str], names: Sequence[str] = ()) -> Kernel:
     """Return a kernel of a cubin with the given types and names of its parameters.
 
-    The types are C++ text, such as `const float*`. The kernel's default name is the name in its symbol.
+    The types are C++ text, such as `const float*`.
 
     Raises:
         SignatureError: The number of types, or their sizes, disagree with the cubin.
     """
-    facts = tuple(map(describe_type, map(resolve_aliases, types)))
-    kernel_name = name or read_symbol(image_kernel.symbol, "")[0]
-    return _apply_prototype(image_kernel, _Prototype(kernel_name, facts, tuple(names)))
+    return _typed_kernel(kernel, tuple(map(describe_type, map(resolve_aliases, types))), names)
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
@@ -191,73 +168,34 @@ def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candida
     return None if is_tie else ranked[0]
 
 
-class _Prototype(NamedTuple):
-    """A kernel's name with the types and names of its parameters; there may be fewer names than types."""
-
-    name: str
-    types: tuple[TypeFacts, ...]
-    names: tuple[str, ...] = ()
-
-    def underline_type(self, index: int) -> str:
-        """Return the prototype as a line of C++, with the type at `index` underlined on the next line."""
-        start = f"    void {self.name}(" + "".join(f"{part}, " for part in self._parameter_texts()[:index])
-        return f"    {self}\n{' ' * len(start)}{'~' * len(self.types[index].text)}^"
-
-    def __str__(self) -> str:
-        return f"void {self.name}({', '.join(self._parameter_texts())})"
-
-    def _parameter_texts(self) -> list[str]:
-        names = self.names if len(self.names) == len(self.types) else ("",) * len(self.types)
-        return [f"{facts.text} {name}".rstrip() for facts, name in zip(self.types, names, strict=True)]
-
-
-def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel:
-    slots, count = image_kernel.slots, len(prototype.types)
+def _typed_kernel(kernel: Kernel, types: Sequence[Parameter], names: Sequence[str]) -> Kernel:
+    """Return a kernel with these parameters, which need no names, at the offsets and of the sizes in the cubin."""
+    slots, count = kernel.parameters, len(types)
+    typed = kernel._replace(parameters=_with_names(types, names))
     if len(slots) != count:
         raise SignatureError(
-            f"kernel {shorten(prototype.name)!r}: {count} parameter{'' if count == 1 else 's'} in its signature, "
+            f"kernel {shorten(kernel.name)!r}: {count} parameter{'' if count == 1 else 's'} in its signature, "
             f"but {len(slots)} in the cubin\n"
-            f"    {prototype}\n"
+            f"    void {typed}\n"
             f"    The parameters in the cubin have {list_sizes(slots)} bytes."
         )
-    for index, (facts, slot) in enumerate(zip(prototype.types, slots, strict=True)):
-        if facts.size not in (None, slot.size):
+    for index, (parameter, slot) in enumerate(zip(typed.parameters, slots, strict=True)):
+        if parameter.size not in (0, slot.size):
+            before = "".join(f"{p.type} {p.name}, " for p in typed.parameters[:index])
             raise SignatureError(
-                f"kernel {shorten(prototype.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
-                f"but the cubin's parameter has {slot.size}\n{prototype.underline_type(index)}\n"
+                f"kernel {shorten(kernel.name)!r}, parameter {index + 1}: {parameter.type!r} has {parameter.size} "
+                f"bytes, but the cubin's parameter has {slot.size}\n"
+                f"    void {typed}\n"
+                f"{' ' * len(f'    void {kernel.name}({before}')}{'~' * len(parameter.type)}^\n"
                 "    Write the type that the kernel was compiled with."
             )
-    return Kernel(
-        name=prototype.name,
-        symbol=image_kernel.symbol,
-        parameters=tuple(
-            Parameter(
-                name=name,
-                type=facts.text,
-                kind=facts.kind,
-                size=slot.size,
-                offset=slot.offset,
-                dtype=facts.dtype,
-                alignment=facts.alignment,
-                layout=_scalar_layout(facts),
-            )
-            for name, facts, slot in zip(_usable_names(prototype.names, count), prototype.types, slots, strict=True)
-        ),
-        registers=image_kernel.registers,
-        shared_bytes=image_kernel.shared_bytes,
-        local_bytes=image_kernel.local_bytes,
-        max_threads=image_kernel.max_threads,
-        spill_bytes=image_kernel.spill_bytes,
-    )
+    pairs = zip(typed.parameters, slots, strict=True)
+    return typed._replace(parameters=tuple(p._replace(size=slot.size, offset=slot.offset) for p, slot in pairs))
 
 
-def _scalar_layout(facts: TypeFacts) -> str:
-    """Return `Parameter.layout` for a structure that CUDA declares, such as a vector. Return "" for any other type."""
-    if facts.kind != "struct":
-        return ""
-    if scalars := scalars_in(facts.text):
-        return f"={scalars[0]}{scalars[1]}*{scalars[2]}@0"
-    return f"b{facts.size}*1@0" if facts.size else ""
+def _with_names(parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
+    pairs = zip(parameters, _usable_names(names, len(parameters)), strict=True)
+    return tuple(parameter._replace(name=name) for parameter, name in pairs)
 
 
 def _usable_names(names: Sequence[str], count: int) -> tuple[str, ...]:
@@ -272,17 +210,17 @@ def _usable_names(names: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(used)
 
 
-def _probed_expression(kernel: ImageKernel) -> str:
+def _probed_expression(kernel: Kernel) -> str:
     """Return an expression for a kernel whose types need a probe, or "" if a probe is unnecessary or impossible."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
         return name if name.isidentifier() and not kernel.symbol.startswith("_Z") else ""
-    if len(types) != len(kernel.slots) or not any(map(_may_need_probe, types, kernel.slots)):
+    if len(types) != len(kernel.parameters) or not any(map(_may_need_probe, types, kernel.parameters)):
         return ""
     return f"static_cast<void(*)({', '.join(map(readable_type, types))})>({name})"
 
 
-def _may_need_probe(type_: str, slot: ParameterSlot) -> bool:
+def _may_need_probe(type_: str, slot: Parameter) -> bool:
     """Return whether the type may be an enum, a pointer to an enum, or an alias that is a member of a template."""
     undeclared = find_undeclared_name(type_)
     kind = describe_type(type_).kind
@@ -320,11 +258,11 @@ def _without_const(type_: str) -> str:
     return type_ if "*" in type_ or "&" in type_ else type_.removeprefix("const ")
 
 
-def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
-    """Return the offsets and sizes of parameters that are stored in order, each at its alignment, as on a GPU."""
+def packed_parameters(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[Parameter, ...]:
+    """Return parameters without types that are stored in order, each at its alignment, as on a GPU."""
     slots, end = [], 0
     for size, alignment in zip(sizes, alignments, strict=True):
         offset = -(-end // alignment) * alignment
-        slots.append(ParameterSlot(offset=offset, size=size))
+        slots.append((offset, size))
         end = offset + size
-    return tuple(slots)
+    return untyped_parameters(slots)

@@ -11,41 +11,37 @@ from jitload.element_types import ELEMENT_TYPES
 from jitload.signature.demangle import find_outside_brackets, split_top_level
 
 if TYPE_CHECKING:
-    from jitload.model import ParameterKind
-
-
-class TypeFacts(NamedTuple):
-    """What a type says about a parameter.
-
-    Attributes:
-        text: The type as people write it, `const float*`.
-        kind: The value of `Parameter.kind`.
-        size: The size of a value in bytes, or None if only the compiler knows it.
-        dtype: The value of `Parameter.dtype`.
-        alignment: The value of `Parameter.alignment`.
-    """
-
-    text: str
-    kind: ParameterKind
-    size: int | None = None
-    dtype: str | None = None
-    alignment: int = 1
+    from jitload.model import Parameter, ParameterKind
 
 
 @lru_cache(maxsize=1024)
-def describe_type(text: str, promoted: str = "") -> TypeFacts:
-    """Return what a type says about a parameter.
+def describe_type(text: str, promoted: str = "") -> Parameter:
+    """Return what a type says about a parameter, which has no name and no offset. A size of 0 is not known.
 
     Args:
         text: The type, in the demangler's spelling (`float const*`) or a person's (`const float *`).
         promoted: The same type with an enum replaced by its integer type, or "" if the compiler has not reported it.
 
     Example:
-        >>> describe_type("float4 const*")
-        TypeFacts(text='const float4*', kind='pointer', size=8, dtype='float32', alignment=16)
+        >>> describe_type("float4 const*")[1:]
+        ('const float4*', 'pointer', 8, 0, 'float32', 16, '')
     """
-    facts = _describe(_split_declarator(promoted or text))
-    return facts._replace(text=readable_type(text))
+    from jitload.model import Parameter  # what compiles does not wait for this import
+
+    parts, type_ = _split_declarator(promoted or text), readable_type(text)
+    element = _find_element(parts.base)
+    if parts.is_member_pointer:
+        return Parameter("", type_, "struct", 0, 0)
+    if parts.rest:
+        target = element if parts.is_plain_pointer else _ADDRESS if parts.has_addresses else None
+        facts = (target.dtype, target.alignment) if target else (None, 1)
+        return Parameter("", type_, "pointer", 8, 0, *facts)
+    if element is None or element.kind == "struct":
+        size = element.size if element else _OPAQUE_SIZES.get(parts.base, 0)
+        scalars = scalars_in(type_)
+        layout = f"={scalars[0]}{scalars[1]}*{scalars[2]}@0" if scalars else f"b{size}*1@0" if size else ""
+        return Parameter("", type_, "struct", size, 0, layout=layout)
+    return Parameter("", type_, element.kind, element.size, 0, element.dtype if element.kind == "float" else None)
 
 
 def readable_type(text: str) -> str:
@@ -221,25 +217,6 @@ def _find_element(base: str) -> _Element | None:
     if scalar is None:
         return _ELEMENTS.get(base)
     return _Element("struct", scalar.dtype, 2 * scalar.size, 2 * scalar.size)
-
-
-def _describe(parts: _Declarator) -> TypeFacts:
-    element = _find_element(parts.base)
-    if parts.is_member_pointer:
-        return TypeFacts(text="", kind="struct")
-    if parts.rest:
-        target = element if parts.is_plain_pointer else _ADDRESS if parts.has_addresses else None
-        return TypeFacts(
-            text="",
-            kind="pointer",
-            size=8,
-            dtype=target.dtype if target else None,
-            alignment=target.alignment if target else 1,
-        )
-    if element is None:
-        return TypeFacts(text="", kind="struct", size=_OPAQUE_SIZES.get(parts.base))
-    dtype = element.dtype if element.kind == "float" else None
-    return TypeFacts(text="", kind=element.kind, size=element.size, dtype=dtype)
 
 
 class _Declarator(NamedTuple):

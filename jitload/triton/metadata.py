@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 from jitload.errors import SignatureError
 from jitload.model import (
     NO_SCRATCH,
     Assumption,
     Cubin,
     Descriptor,
-    ImageKernel,
     Kernel,
     Parameter,
     ParameterKind,
@@ -44,28 +44,17 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
     metadata = compiled.metadata
     _check_launchable(name, compiled)
     triton = read_version(getattr(metadata, "triton_version", triton))
-    image = read_image(compiled.asm["cubin"], name=f"Triton's cubin of {name!r}")
-    entry = next((kernel for kernel in image.kernels if kernel.symbol == metadata.name), None)
+    cubin = read_cubin(compiled.asm["cubin"], name=f"Triton's cubin of {name!r}")
+    entry = next((kernel for kernel in cubin.kernels if kernel.symbol == metadata.name), None)
     if entry is None:
-        symbols = ", ".join(kernel.symbol for kernel in image.kernels) or "none"
+        symbols = ", ".join(kernel.symbol for kernel in cubin.kernels) or "none"
         raise SignatureError(
             f"kernel {name!r}: Triton names it {metadata.name!r}, but the cubin contains only: {symbols}"
         )
     interface = _Interface(compiled, triton, constexprs)
     _check_parameters(interface, entry, _block_size(metadata))
-    kernel = Kernel(
-        name=name,
-        symbol=entry.symbol,
-        parameters=tuple(
-            parameter._replace(offset=slot.offset)
-            for parameter, slot in zip(interface.parameters, entry.slots, strict=False)
-        ),
-        registers=entry.registers,
-        shared_bytes=entry.shared_bytes,
-        local_bytes=entry.local_bytes,
-        max_threads=entry.max_threads,
-        spill_bytes=entry.spill_bytes,
-    )
+    pairs = zip(interface.parameters, entry.parameters, strict=False)  # the cubin also has hidden pointers
+    kernel = entry._replace(name=name, parameters=tuple(p._replace(offset=slot.offset) for p, slot in pairs))
     specialization = Specialization(
         kernel=kernel,
         arguments=tuple(interface.arguments),
@@ -76,7 +65,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         **_launch_attributes(metadata, triton),
     )
     ptx = compiled.asm.get("ptx", "")
-    return Cubin(data=bytes(compiled.asm["cubin"]), arch=image.arch, kernels=(kernel,), triton=specialization, ptx=ptx)
+    return replace(cubin, kernels=(kernel,), variables=(), triton=specialization, ptx=ptx)
 
 
 def _check_launchable(name: str, compiled: Any) -> None:
@@ -112,11 +101,11 @@ def _warp_size(metadata: Any) -> int:
     return int(getattr(metadata, "warp_size", metadata.target.warp_size))
 
 
-def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -> None:
+def _check_parameters(interface: _Interface, entry: Kernel, threads: int) -> None:
     """Raise SignatureError if the cubin's parameter sizes or thread count differ from those in Triton's metadata."""
     triton = interface.triton
     sizes = [parameter.size for parameter in interface.parameters] + [8] * _HIDDEN_POINTERS
-    cubin_sizes = [slot.size for slot in entry.slots]
+    cubin_sizes = [slot.size for slot in entry.parameters]
     claim = f"kernel {interface.name!r}: Triton {triton} says that it"
     if sizes != cubin_sizes:
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin
-from jitload.elf.cubin import is_unknown_format, read_image
+from jitload.elf.cubin import is_unknown_format, read_cubin
 from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
 from jitload.request.cubins import check_cubin_name
@@ -87,7 +87,7 @@ def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
     elif is_unknown_format(image):
         _log.warning("%s is neither a cubin nor a fatbin: it begins with %r; it is embedded as it is", path, image[:8])
     else:
-        read_image(image, name=str(path))
+        read_cubin(image, name=str(path))
     return image
 
 

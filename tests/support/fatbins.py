@@ -3,13 +3,13 @@
 import struct
 
 from jitload.cuda.fatbin import read_fatbin
-from jitload.elf.cubin import read_image
+from jitload.elf.cubin import read_cubin
 
 
 def symbols_in(fatbin: bytes) -> list[tuple[str, list[str]]]:
     """Return the architecture and the symbols of the kernels for each cubin that is not compressed."""
     entries = (entry for entry in read_fatbin(fatbin) if entry.code and not entry.is_ptx)
-    return [(entry.arch, [kernel.symbol for kernel in read_image(entry.code).kernels]) for entry in entries]
+    return [(entry.arch, [kernel.symbol for kernel in read_cubin(entry.code).kernels]) for entry in entries]
 
 
 def fatbin_of(*images: tuple[int, int, bytes] | tuple[int, int, bytes, int]) -> bytes:

@@ -74,13 +74,13 @@ def check_here() -> None:
 
 def extract(kernel: Any, *args: Any, **options: Any) -> Any:
     import jitload
-    from jitload.elf.cubin import read_image
+    from jitload.elf.cubin import read_cubin
 
     cubin = jitload.extract_triton(kernel, *args, **{"arch": "sm_90", **options})
     facts = cubin.triton
-    image = read_image(cubin.data).kernels[0]
+    image = read_cubin(cubin.data).kernels[0]
     sizes = [parameter.size for parameter in facts.kernel.parameters] + [8] * facts.hidden_pointers
-    assert sizes == [slot.size for slot in image.slots], (sizes, image.slots)
+    assert sizes == [slot.size for slot in image.parameters], (sizes, image.parameters)
     assert image.max_threads == facts.num_warps * facts.warp_size
     assert image.symbol == facts.kernel.symbol
     return facts
