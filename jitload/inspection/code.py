@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,40 +28,37 @@ class LoadedKernel(NamedTuple):
     Attributes:
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
-        get_image: A function that takes the index of a cubin and returns its address, or None if there is no such
-            cubin.
+        cubins: The cubins in the library, by their architectures.
+        ptx: The PTX in the library, by the architectures in its `.target` lines, such as `sm_90`.
         origin: The path of the library. For a library from the cache, this is the path in the cache entry.
     """
 
     name: str
     symbol: str
-    get_image: Callable[[int], int | None]
-    origin: Path
-
-
-class KernelCode(NamedTuple):
-    """A kernel's machine code for one architecture.
-
-    Attributes:
-        function: The function's name.
-        arch: The architecture.
-        cubin: The bytes of the whole cubin.
-        kernel: The description of the kernel in the cubin.
-        origin: The path of the library. For a library from the cache, this is the path in the cache entry.
-    """
-
-    function: str
-    arch: str
-    cubin: bytes
-    kernel: Kernel
+    cubins: dict[str, Cubin]
+    ptx: dict[str, str]
     origin: Path
 
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
-    """Return the kernel of a typed function. `facts` is the library's description of the function."""
+    """Return the kernel of a typed function.
+
+    `facts` is the library's description of the function. `get_image` takes the numbers of a function and of an image,
+    and returns the address of the image, or None if there is no such image.
+    """
     check_single_kernel(facts)
-    name, index = facts["name"], facts["index"]
-    return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
+    name, cubins, ptx, number = facts["name"], dict[str, Cubin](), dict[str, str](), 0
+    while address := get_image(facts["index"], number):
+        number += 1
+        if ctypes.string_at(address, len(_ELF_MAGIC)) == _ELF_MAGIC:
+            data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
+            cubin = read_cubin(data, name=f"the cubin of {name!r}")
+            cubins[cubin.arch] = cubin
+        else:
+            text = ctypes.string_at(address).decode()
+            if target := re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE):
+                ptx[target[1]] = text
+    return LoadedKernel(name, facts["kernel"]["symbol"], cubins, ptx, origin)
 
 
 def check_single_kernel(facts: Mapping[str, Any]) -> None:
@@ -80,59 +76,29 @@ def check_single_kernel(facts: Mapping[str, Any]) -> None:
         )
 
 
-def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
-    """Return the machine code of a kernel for an architecture.
+def find_code(loaded: LoadedKernel, arch: str | None) -> tuple[Cubin, Kernel]:
+    """Return the cubin with the machine code of a kernel for an architecture, and the kernel as the cubin describes it.
 
     If `arch` is None and the library has several architectures, return the code that the current GPU would run.
     """
-    cubins = {cubin.arch: cubin for cubin in _read_cubins(kernel)}
-    if not cubins and kernel.get_image(0):
+    advice = Argument("arch", "sm_90a"), " or another architecture"
+    if not loaded.cubins and loaded.ptx:
         raise JitLoadError(
-            f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
+            f"{loaded.name}() has only PTX in {loaded.origin}, which the driver compiles at the first launch. To "
             "inspect it, also build it for a GPU: ",
-            *(Argument("arch", "sm_90a"), " or another architecture"),
+            *advice,
         )
-    if not cubins:
+    if not loaded.cubins:
         raise JitLoadError(
-            f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
-            f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with ",
-            *(Argument("arch", "sm_90a"), " or another architecture"),
+            f"{loaded.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
+            f"{loaded.origin} shows its machine code. To inspect it for a GPU, build it with ",
+            *advice,
         )
-    name = _choose_arch(kernel.name, tuple(cubins), arch)
-    entry = next((entry for entry in cubins[name].kernels if entry.symbol == kernel.symbol), None)
-    if entry is None:
-        raise JitLoadError(f"{kernel.name}(): the cubin for {name} has no kernel {kernel.symbol!r}")
-    return KernelCode(function=kernel.name, arch=name, cubin=cubins[name].data, kernel=entry, origin=kernel.origin)
-
-
-def _read_cubins(kernel: LoadedKernel) -> Iterator[Cubin]:
-    for address in _addresses(kernel):
-        if _is_cubin(address):
-            data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
-            yield read_cubin(data, name=f"the cubin of {kernel.name!r}")
-
-
-def read_embedded_ptx(kernel: LoadedKernel) -> dict[str, str]:
-    """Return the PTX in a kernel's library, by the architectures in its `.target` lines, such as `sm_90`."""
-    texts = [ctypes.string_at(address).decode() for address in _addresses(kernel) if not _is_cubin(address)]
-    targets = (re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE) for text in texts)
-    return {target[1]: text for target, text in zip(targets, texts, strict=True) if target}
-
-
-def has_machine_code(kernel: LoadedKernel) -> bool:
-    """Return whether a kernel's library has a cubin, and not only PTX."""
-    return any(map(_is_cubin, _addresses(kernel)))
-
-
-def _addresses(kernel: LoadedKernel) -> Iterator[int]:
-    for number in itertools.count():
-        if not (address := kernel.get_image(number)):
-            return
-        yield address
-
-
-def _is_cubin(address: int) -> bool:
-    return ctypes.string_at(address, len(_ELF_MAGIC)) == _ELF_MAGIC
+    cubin = loaded.cubins[_choose_arch(loaded.name, tuple(loaded.cubins), arch)]
+    kernel = next((kernel for kernel in cubin.kernels if kernel.symbol == loaded.symbol), None)
+    if kernel is None:
+        raise JitLoadError(f"{loaded.name}(): the cubin for {cubin.arch} has no kernel {loaded.symbol!r}")
+    return cubin, kernel
 
 
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
@@ -163,18 +129,18 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
 # ---- the cache entry ---------------------------------------------------------------------------------------------
 
 
-def find_ptx(code: KernelCode) -> Path | None:
-    """Return the path of a cubin's PTX in the library's cache entry, or None if the entry has no PTX.
+def find_ptx(cubin: Cubin, library: Path) -> Path | None:
+    """Return the path of a cubin's PTX in the cache entry of its library, or None if the entry has no PTX.
 
     The file of the PTX has the name of the cubin's file, with the suffix `.ptx`.
 
     Raises:
         CacheError: The file is damaged.
     """
-    manifest = read_entry(code.origin) or {"files": {}}
-    digest = hashlib.sha256(code.cubin).hexdigest()
+    manifest = read_entry(library) or {"files": {}}
+    digest = hashlib.sha256(cubin.data).hexdigest()
     names = (name for name, (_, sha256) in manifest["files"].items() if sha256 == digest)
-    paths = (code.origin.with_name(name).with_suffix(".ptx") for name in names)
+    paths = (library.with_name(name).with_suffix(".ptx") for name in names)
     path = next((path for path in paths if path.name in manifest["files"] and path.is_file()), None)
     if path and not is_intact(path, manifest):
         raise CacheError(f"{path} is damaged: remove the directory {path.parent}, and build the library again")

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
-from jitload.inspection.code import (
-    KernelCode,
-    LoadedKernel,
-    find_code,
-    find_ptx,
-    has_machine_code,
-    read_embedded_ptx,
-    read_entry,
-)
+from jitload.inspection.code import LoadedKernel, find_code, find_ptx, read_entry
 from jitload.settings import read_settings
 from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
@@ -36,41 +27,37 @@ class Listing(str):
 # ---- PTX -------------------------------------------------------------------------------------------------------------
 
 
-def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
+def read_ptx(loaded: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX with a kernel and all others that were compiled with it. Without PTX, raise JitLoadError.
 
     The PTX is in the library if it was built for an architecture such as `compute_90`. The cache entry of a build has
     the PTX of its machine code.
     """
-    embedded = read_embedded_ptx(kernel)
     name = machine_arch(canonical_arch(arch)) if isinstance(arch, str) else arch
-    if embedded and name not in [*embedded] and not has_machine_code(kernel):
-        name = _choose_target(kernel.name, tuple(embedded), name)
-    text = embedded.get(name) if isinstance(name, str) else None
+    if loaded.ptx and not loaded.cubins and name not in loaded.ptx:
+        if name is not None or len(loaded.ptx) > 1:
+            archs = [target.replace("sm_", "compute_") for target in loaded.ptx]
+            problem = f"{loaded.name}() has PTX for {', '.join(archs)}: name one of these, "
+            raise JitLoadError(problem, Argument("arch", archs[0]))
+        (name,) = loaded.ptx
+    text = loaded.ptx.get(name) if isinstance(name, str) else None
     if text is None:
-        code = find_code(kernel, name)
-        path = find_ptx(code)
-        text = path.read_text(encoding="utf-8", errors="replace") if path else embedded.get(code.arch)
+        cubin, _ = find_code(loaded, name)
+        path = find_ptx(cubin, loaded.origin)
+        text = path.read_text(encoding="utf-8", errors="replace") if path else loaded.ptx.get(cubin.arch)
         if text is None:
-            raise _no_ptx(code)
+            raise _no_ptx(loaded, cubin.arch)
     return Listing(text.strip("\n") + "\n")
 
 
-def _choose_target(function: str, targets: Sequence[str], requested: str | None) -> str:
-    if requested is None and len(targets) == 1:
-        return targets[0]
-    archs = [target.replace("sm_", "compute_") for target in targets]
-    raise JitLoadError(f"{function}() has PTX for {', '.join(archs)}: name one of these, ", Argument("arch", archs[0]))
-
-
-def _no_ptx(code: KernelCode) -> JitLoadError:
-    if read_entry(code.origin) is not None:
+def _no_ptx(loaded: LoadedKernel, arch: str) -> JitLoadError:
+    if read_entry(loaded.origin) is not None:
         reason = "its cubin was compiled elsewhere, so jitload does not have the PTX"
         advice = "Write the PTX with the compiler that made the cubin"
     else:
-        reason = f"{code.origin} has only machine code for {code.arch}; the PTX is in the cache entry of the build"
+        reason = f"{loaded.origin} has only machine code for {arch}; the PTX is in the cache entry of the build"
         advice = "Load the kernel from its source, with load_inline() or load()"
-    return JitLoadError(f"{code.function}() has no PTX: {reason}. {advice}; sass() shows the machine code")
+    return JitLoadError(f"{loaded.name}() has no PTX: {reason}. {advice}; sass() shows the machine code")
 
 
 # ---- machine code ----------------------------------------------------------------------------------------------------
@@ -79,26 +66,23 @@ _LOCATION = "//## File "
 _DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectioninfo|sectionflags|weak|local)\b")
 
 
-def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
+def read_sass(loaded: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
     """Return the SASS of a kernel and of the functions that it calls, as nvdisasm prints it.
 
     With `source`, it names the file and line of the source above their instructions. Raise JitLoadError if the kernel
     was built without line information.
     """
-    code = find_code(kernel, arch)
-    lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
+    cubin, kernel = find_code(loaded, arch)
+    lines = disassemble(cubin.data, kernel.symbol, with_lines=source)
     if source and not any(_LOCATION in line for line in lines):
         raise JitLoadError(
-            f"the lines of {code.function}() cannot be shown, because it was built without line information. ",
-            *(
-                "Build it with ",
-                Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']"),
-            ),
+            f"the lines of {loaded.name}() cannot be shown, because it was built without line information. Build it "
+            "with ",
+            Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']"),
             ", which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0).",
         )
-    facts = code.kernel
-    numbers = f"{facts.registers} registers, {facts.shared_bytes} bytes of static shared memory"
-    return Listing(f"// {code.function}, {code.arch}: {numbers}\n" + "\n".join(lines) + "\n")
+    numbers = f"{kernel.registers} registers, {kernel.shared_bytes} bytes of static shared memory"
+    return Listing(f"// {loaded.name}, {cubin.arch}: {numbers}\n" + "\n".join(lines) + "\n")
 
 
 def disassemble(cubin: bytes, symbol: str, *, with_lines: bool = False) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.inspection.code import KernelCode, LoadedKernel, find_code
+from jitload.inspection.code import LoadedKernel, find_code
 from jitload.model import Kernel
 from jitload.toolchain.arch import capability_of, current_capability, device_attribute, native_arch, runs_on
 
@@ -100,35 +100,6 @@ class Occupancy:
         )
 
 
-def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multiprocessor) -> Occupancy:
-    """Return the occupancy on a multiprocessor with the limits `sm`."""
-    kernel = code.kernel
-    limits = block_limits(kernel, block, shared_bytes, sm)
-    blocks = min(limits.values())
-    return Occupancy(
-        function=code.function,
-        arch=code.arch,
-        block=block,
-        shared_bytes=shared_bytes,
-        blocks=blocks,
-        warps=blocks * _warps(block),
-        max_warps=sm.warps,
-        limits=limits,
-        limited_by=tuple(name for name, count in limits.items() if count == blocks),
-    )
-
-
-def multiprocessor_of(number: int, function: str) -> Multiprocessor:
-    """Return the limits of an architecture's multiprocessors. `number` is 90 for `sm_90a`."""
-    if number not in MULTIPROCESSORS:
-        names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
-        raise JitLoadError(
-            f"{function}(): the limits of sm_{number} are not known, only those of {names}; on a GPU of that "
-            "kind the driver knows them"
-        )
-    return MULTIPROCESSORS[number]
-
-
 def block_limits(kernel: Kernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
     """Return a mapping from the resources of a multiprocessor to the number of blocks that each resource allows."""
     warps = _warps(block)
@@ -159,28 +130,51 @@ def _round_up(number: int, unit: int) -> int:
 _DRIVER_LIMITS = {"blocks": 106, "warps": 39, "shared_bytes": 81, "reserved_bytes": 111}
 
 
-def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
+def read_occupancy(loaded: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
     """Return the occupancy of a kernel. By default, a block has 256 threads, or the kernel's maximum if smaller.
 
     If `arch` is None and the current GPU can run the code, the limits are those of this GPU, otherwise those of the
     code's architecture.
     """
-    code = find_code(kernel, arch)
-    most = min(code.kernel.max_threads, 1024)
+    cubin, kernel = find_code(loaded, arch)
+    most = min(kernel.max_threads, 1024)
     block = min(256, most) if block is None else block
     if not 1 <= block <= most:
-        raise ValueError(f"{code.function}(): block={block}: a block of this kernel has 1 to {most} threads")
+        raise ValueError(f"{loaded.name}(): block={block}: a block of this kernel has 1 to {most} threads")
     if shared_bytes < 0:
-        raise ValueError(f"{code.function}(): shared_bytes={shared_bytes} is negative")
-    capability = current_capability() if arch is None else None
-    number = 10 * capability[0] + capability[1] if capability else 0
-    is_current = capability and runs_on(code.arch, native_arch(capability))
-    sm = _current_limits(number) if is_current else multiprocessor_of(capability_of(code.arch)[0], code.function)
-    return compute_occupancy(code, block, shared_bytes, sm)
+        raise ValueError(f"{loaded.name}(): shared_bytes={shared_bytes} is negative")
+    sm = _multiprocessor(loaded.name, cubin.arch, is_native=arch is None)
+    limits = block_limits(kernel, block, shared_bytes, sm)
+    blocks = min(limits.values())
+    return Occupancy(
+        function=loaded.name,
+        arch=cubin.arch,
+        block=block,
+        shared_bytes=shared_bytes,
+        blocks=blocks,
+        warps=blocks * _warps(block),
+        max_warps=sm.warps,
+        limits=limits,
+        limited_by=tuple(name for name, count in limits.items() if count == blocks),
+    )
 
 
-def _current_limits(number: int) -> Multiprocessor:
-    """Return the limits of the current GPU's multiprocessors: the driver's, and from a table those that it lacks."""
-    limits = {name: device_attribute(attribute) or 0 for name, attribute in _DRIVER_LIMITS.items()}
-    limits["warps"] //= _WARP  # the driver has the number of threads
-    return MULTIPROCESSORS.get(number, Multiprocessor(0, 0, 0))._replace(**limits)
+def _multiprocessor(function: str, arch: str, *, is_native: bool) -> Multiprocessor:
+    """Return the limits of the current GPU's multiprocessors if it can run the code, or else of the architecture's.
+
+    The current GPU's are the driver's, and from the table those that the driver lacks.
+    """
+    capability = current_capability() if is_native else None
+    if capability and runs_on(arch, native_arch(capability)):
+        limits = {name: device_attribute(attribute) or 0 for name, attribute in _DRIVER_LIMITS.items()}
+        limits["warps"] //= _WARP  # the driver has the number of threads
+        number = 10 * capability[0] + capability[1]
+        return MULTIPROCESSORS.get(number, Multiprocessor(0, 0, 0))._replace(**limits)
+    number, _ = capability_of(arch)
+    if number not in MULTIPROCESSORS:
+        names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
+        raise JitLoadError(
+            f"{function}(): the limits of sm_{number} are not known, only those of {names}; on a GPU of that "
+            "kind the driver knows them"
+        )
+    return MULTIPROCESSORS[number]
