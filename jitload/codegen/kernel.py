@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.codegen.record import (
     KERNEL_FLAGS,
@@ -35,7 +35,13 @@ _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
 _HOST_FLAGS = ("has_grid", "has_block")
 # The fields of a Launch that name pointers, with the flag of such a parameter, which is a key of its description, too.
 _POINTER_FIELDS = {"nullable": "nullable", "raw_pointers": "raw", "strided": "strided", "host": "host"}
-_PLAN_SLOTS = {"grid": 0, "block": 3, "cluster": 6, "shared_bytes": 9}
+# For each field that a plan has, its first slot, and the step that skips its values if the call sets them.
+_PLAN_SLOTS = {
+    "grid": (0, "SKIP_GRID"),
+    "block": (3, "SKIP_BLOCK"),
+    "cluster": (6, ""),
+    "shared_bytes": (9, "SKIP_SHARED"),
+}
 _TENSOR_STEPS = ("OUTSIDE", "SKIP_IF_INSIDE")  # their operand is a parameter, or -1 for shared memory
 _FIRST_VALUE = 10  # the slot of the first parameter
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
@@ -238,66 +244,38 @@ def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:
 # ---- launch expressions ------------------------------------------------------------------------------------------
 
 
-class Assignment(NamedTuple):
-    """A value that is computed before a launch.
-
-    Attributes:
-        field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
-        name: The name of the parameter or field in messages about a call.
-        expression: The value: a number, or a launch expression as text.
-        slot: Where the plan has the value.
-        guard: The step that skips the value if the call sets it itself. "" if it is always computed.
-        is_required: Whether the value is not stored, but has to be true.
-    """
-
-    field: str
-    name: str
-    expression: int | str
-    slot: int
-    guard: str = ""
-    is_required: bool = False
-
-    @property
-    def text(self) -> str:
-        """The assignment or the required term, for messages."""
-        return f"{self.name} {self.expression}" if self.is_required else f"{self.name} = {self.expression}"
-
-
 def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], tuple[Op, ...]]:
-    """Return a launch's assignments and requirements as texts such as `grid[0] = n`, and the steps for their values."""
-    values = list(assignments(export))
-    program: list[Op] = []
-    for guard, group in groupby(values, lambda value: value.guard):
-        steps: list[Op] = []
-        for a in group:
-            value = compile_expression(a.expression, scope, kernel=export.name, field=a.field)
-            steps += (*value, Op("REQUIRE")) if a.is_required else store(value, a.slot)
-        program += [Op(guard, len(steps)), *steps] if guard else steps
-    return [value.text for value in values], tuple(program)
+    """Return a launch's assignments and requirements as texts such as `grid[0] = n`, and the steps for their values.
+
+    A call may set the grid, the block and the shared memory itself. A step before theirs then skips them.
+    """
+    launch, texts, program = export.launch, list[str](), list[Op]()
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+
+    def compiled(text: int | str, field: str) -> tuple[Op, ...]:
+        return compile_expression(text, scope, kernel=export.name, field=field)
+
+    for name, text in launch.args.items():
+        texts.append(f"{name} = {text}")
+        program += _store(compiled(text, f"args[{name!r}]"), _FIRST_VALUE + numbers[name])
+    for text in launch.requires:
+        texts.append(f"requires {text}")
+        program += (*compiled(text, "requires"), Op("REQUIRE"))
+    for field, (slot, guard) in _PLAN_SLOTS.items():
+        extent = getattr(launch, field)
+        is_unset = extent is None or (field == "shared_bytes" and extent == 0)
+        axes = [] if is_unset else extent_axes(field, extent)
+        steps = [step for axis, (name, text) in enumerate(axes) for step in _store(compiled(text, name), slot + axis)]
+        texts += [f"{name} = {text}" for name, text in axes]
+        program += [Op(guard, len(steps)), *steps] if guard and steps else steps
+    return texts, tuple(program)
 
 
-def store(steps: tuple[Op, ...], slot: int) -> tuple[Op, ...]:
+def _store(steps: tuple[Op, ...], slot: int) -> tuple[Op, ...]:
     """Return the steps that compute a value and store it in a slot of the plan."""
     if len(steps) == 1 and steps[0].name == "CONSTANT" and slot < _FIRST_VALUE:
         return (Op("SET", slot, steps[0].value),)
     return (*steps, Op("STORE", slot))
-
-
-def assignments(export: Export) -> Iterator[Assignment]:
-    """Yield the values that are computed before a launch, in their order."""
-    launch = export.launch
-    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
-    for name, text in launch.args.items():
-        yield Assignment(f"args[{name!r}]", name, text, _FIRST_VALUE + numbers[name])
-    for text in launch.requires:
-        yield Assignment("requires", "requires", text, 0, is_required=True)
-    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
-        guard = "" if field == "cluster" else f"SKIP_{field.upper()}"
-        for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):
-            yield Assignment(name, name, text, _PLAN_SLOTS[field] + axis, guard)
-    if launch.shared_bytes != 0:
-        slot = _PLAN_SLOTS["shared_bytes"]
-        yield Assignment("shared_bytes", "shared_bytes", launch.shared_bytes, slot, "SKIP_SHARED")
 
 
 def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:

@@ -267,7 +267,7 @@ def _describe_function(export: Export) -> dict[str, Any]:
 
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
-    names = ("registers", "shared_bytes", "local_bytes", "max_threads", "spill_bytes")
+    names = ("registers", "shared_bytes", "local_bytes", "max_threads", "spill_bytes", "barriers")
     return {name: getattr(kernel, name) for name in names}
 
 

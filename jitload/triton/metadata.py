@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from jitload.element_types import ELEMENT_TYPES
 from jitload.elf.cubin import read_cubin
 from jitload.errors import SignatureError
 from jitload.model import (
     NO_SCRATCH,
+    TENSOR_MAP_BYTES,
     Assumption,
     Cubin,
     Descriptor,
     Kernel,
     Parameter,
-    ParameterKind,
     Scratch,
     Specialization,
 )
@@ -201,25 +202,18 @@ class _Interface:
                 f"{where}: jitload does not support im2col descriptors, because their pixel boxes cannot be read from "
                 "a tensor at a call. Pass the kernel a tiled descriptor, or launch it with Triton"
             )
-        text = _without_layout(text)
-        type_ = _parameter_type(text)
-        if type_ is None:
+        # Gluon adds a layout of shared memory to the type of a descriptor.
+        text = re.sub(r"(?s)(tensordesc<\w+\[[\d\s,]+\]),.*>", r"\1>", text)
+        descriptor = re.fullmatch(DESCRIPTOR, text)
+        described = Parameter(name, text, "pointer", 8, 0, ELEMENTS.get(descriptor[1])) if descriptor else None
+        argument = described or _read_parameter(name, text)
+        if argument is None:
             raise SignatureError(f"{where}: jitload does not support Triton's type {text!r}")
-        argument = Parameter(
-            name=name,
-            type=text,
-            kind=type_.kind,
-            size=type_.size,
-            offset=0,
-            dtype=type_.dtype,
-            alignment=type_.alignment,
-        )
-        if type_.block_shape is None:
-            self.arguments.append(argument)
-            self.parameters.append(argument)
+        self.arguments.append(argument)
+        if descriptor:
+            self._add_descriptor(argument, tuple(int(n) for n in descriptor[2].split(",") if n.strip()))
         else:
-            self.arguments.append(argument._replace(size=8))
-            self._add_descriptor(argument, type_.block_shape)
+            self.parameters.append(argument)
         for attribute, value in attributes:
             if attribute != "tt.divisibility":
                 raise SignatureError(
@@ -240,11 +234,11 @@ class _Interface:
                 elem_type=int(metadata["elem_type"]),
                 fp4_padded=bool(metadata["fp4_padded"]),
             )
-            self.parameters.append(argument._replace(kind="struct", size=128, dtype=None))
+            self.parameters.append(argument._replace(kind="struct", size=TENSOR_MAP_BYTES, dtype=None))
         else:  # before sm_90, a descriptor is passed as plain parameters
             flags = self.triton.descriptor_flags
             descriptor = descriptor._replace(is_expanded=True, flags=flags)
-            self.parameters.append(argument._replace(size=8, dtype=None))
+            self.parameters.append(argument._replace(dtype=None))
             self._add_numbers(f"{name}.long", 2 * rank, "i64")
             self._add_numbers(f"{name}.flag", flags, "i1")
         self.descriptors.append(descriptor)
@@ -268,40 +262,15 @@ def _constexpr_value(value: Any) -> int | float | bool | str | None:
     return str.__str__(value) if isinstance(value, str) else str(value)
 
 
-# ---- types -----------------------------------------------------------------------------------------------------
-
-
-class _ParameterType(NamedTuple):
-    """The kind and size of a parameter, its element type and block shape if it has any, and a pointer's alignment."""
-
-    kind: ParameterKind
-    size: int
-    dtype: str | None = None
-    block_shape: tuple[int, ...] | None = None  # of a tensor descriptor
-    alignment: int = 1
-
-
-def _parameter_type(text: str) -> _ParameterType | None:
-    """Return the kind, size and element type for a type in Triton's spelling, or None if the type is unknown."""
+def _read_parameter(name: str, text: str) -> Parameter | None:
+    """Return the parameter with a type in Triton's spelling, or None if the type is unknown."""
     pointer = re.fullmatch(POINTER, text)
     if pointer and pointer["stars"]:
-        element = pointer["element"]
-        if element not in ELEMENTS:
+        if pointer["element"] not in ELEMENTS:
             return None
-        dtype = ELEMENTS[element] if pointer["stars"] == "*" else None
-        bits = re.search(r"\d+", dtype or "int64")  # a bool has no number
-        return _ParameterType("pointer", 8, dtype, alignment=int(bits[0]) // 8 if bits else 1)
+        dtype = ELEMENTS[pointer["element"]] if pointer["stars"] == "*" else None
+        return Parameter(name, text, "pointer", 8, 0, dtype, ELEMENT_TYPES[dtype].size if dtype else 8)
     if text in SCALARS:
-        return _ParameterType(*SCALARS[text])
-    if text == "nvTmaDesc":
-        return _ParameterType("struct", 128)
-    if descriptor := re.fullmatch(DESCRIPTOR, text):
-        shape = tuple(int(number) for number in descriptor[2].split(",") if number.strip())
-        return _ParameterType("pointer", 128, ELEMENTS.get(descriptor[1]), shape)
-    return None
-
-
-def _without_layout(text: str) -> str:
-    """Return a type without the shared-memory layout that Gluon adds to the type of a tensor descriptor."""
-    match = re.fullmatch(r"(tensordesc<\w+\[[\d\s,]+\]),.*>", text, re.DOTALL)
-    return f"{match[1]}>" if match else text
+        kind, size, dtype = SCALARS[text]
+        return Parameter(name, text, kind, size, 0, dtype)
+    return Parameter(name, text, "struct", TENSOR_MAP_BYTES, 0) if text == "nvTmaDesc" else None
