@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builds import kernel, load
 
-from jitload.building import native, ninja, resources
+from jitload.building import native, ninja, resources, runtime
 from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import freeze_old_objects
 from jitload.elf.file import read_dynamic_symbols
@@ -107,7 +107,7 @@ def test_headers_of_other_packages_are_recorded(path, is_recorded):
     assert list(unversioned_headers([Path(path)], [Path("/versioned")])) == [Path(path)] * is_recorded
 
 
-@pytest.mark.parametrize("flags", [ninja.LINK_FLAGS, native._LINK_FLAGS])
+@pytest.mark.parametrize("flags", [(*ninja._LINK_FLAGS, *runtime.LINK_OPTIONS), native._LINK_FLAGS])
 def test_libraries_contain_what_gcc_calls_by_itself(tmp_path, flags):
     """On aarch64, these are also the functions for atomic operations, and without them no library could be loaded."""
     source = tmp_path / "divide.cc"

@@ -31,15 +31,9 @@ _SHUTDOWN_S = 5.0  # seconds; how long a stopped compiler may take to remove its
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# With these options, only exported symbols are visible. Symbols are bound when the library is loaded, so an undefined
-# symbol is an error at that time and not at the first call. The library is never unloaded. libc is not linked, because
-# the process has loaded it already, and linking it would take as long as the rest of the link. libgcc.a has what GCC
-# calls by itself, such as its functions for atomic operations on aarch64.
-COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
-LINK_FLAGS = (
-    *("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs"),
-    "-lgcc",
-)
+# With these options, symbols are bound when the library is loaded, so an undefined symbol is an error at that time and
+# not at the first call. The library is never unloaded.
+_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 
 os.register_at_fork(after_in_child=_running.clear)
@@ -66,9 +60,9 @@ def compile_step(
     return Step(output=output, command=command, inputs=(source,), reads=reads)
 
 
-def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
+def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str, options: Sequence[str]) -> Step:
     """Return the step that links objects to a shared library."""
-    command = (*compiler, *objects, "-o", output, *LINK_FLAGS)
+    command = (*compiler, *objects, "-o", output, *_LINK_FLAGS, *options)
     return Step(output=output, command=command, inputs=objects)
 
 

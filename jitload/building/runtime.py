@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jitload.building.native import NATIVE_DIR, NativeBuildError, NativeName, build_native, find_native, native_file
-from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, link_step
+from jitload.building.ninja import Step, compile_step, link_step
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_compiler, tvm_ffi_include_dirs
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
+COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
+# libc is not linked, because the process has loaded it already, and linking it would take as long as the rest of the
+# link. libgcc.a has what GCC calls by itself, such as its functions for atomic operations on aarch64.
+LINK_OPTIONS = ("-s", "-nostartfiles", "-nodefaultlibs", "-lgcc")
 
 
 def find_objects(names: Iterable[NativeName], settings: Settings) -> tuple[Path, ...]:
@@ -56,16 +60,15 @@ def _build(names: Sequence[NativeName], settings: Settings) -> None:
 
 
 def library_steps(
-    compiler: Compiler, embedded: Sequence[str], runtimes: Sequence[Path], slug: str
+    compiler: Compiler,
+    embedded: Sequence[str],
+    objects: Iterable[str | Path],
+    product: str,
+    options: Sequence[str] = LINK_OPTIONS,
 ) -> tuple[Step, Step]:
-    """Return the steps that compile a generated wrapper and link it with `runtimes` to `<slug>.so`.
-
-    The wrapper is the file `wrapper.cc`, which embeds the files `embedded`.
-    """
-    return (
-        wrapper_step(compiler, embedded),
-        link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
-    )
+    """Return the steps that compile the wrapper, which embeds the files `embedded`, and link it with objects."""
+    inputs = ("wrapper.o", *map(str, objects))
+    return wrapper_step(compiler, embedded), link_step(compiler.command, inputs, product, options)
 
 
 def wrapper_step(compiler: Compiler, embedded: Sequence[str]) -> Step:

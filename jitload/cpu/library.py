@@ -14,9 +14,9 @@ from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
 from jitload.building.native import NativeName
-from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_objects, wrapper_step
+from jitload.building.runtime import find_objects, library_steps
 from jitload.cache.store import Work
 from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
@@ -35,11 +35,11 @@ from jitload.toolchain.fingerprints import compiler_identity
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
-_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
+_LINK_OPTIONS = ("-pthread",)
 _RACE = Instrumentation(("race",))
 _OLDEST_COMPILER = 11
 # These functions access memory on behalf of instrumented kernels, so calls of them are checked.
-_INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
+_INSTRUMENTED_LINK_OPTIONS = (*_LINK_OPTIONS, "-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
 
 
 def build_cpu_library(
@@ -77,8 +77,10 @@ def build_cpu_library(
             programs.append(program)
             compiled.append(gpus)
         write_sources(request, compiled, work.dir, programs)
-        objects = tuple(p.object_file for program in programs for p in (program, program.separate) if p)
-        write_ninja(work.dir, _steps(request, objects, compiler, write_wrapper(work.dir), runtimes))
+        objects = (p.object_file for program in programs for p in (program, program.separate) if p)
+        options = _INSTRUMENTED_LINK_OPTIONS if request.instrumentation else _LINK_OPTIONS
+        embedded, product = write_wrapper(work.dir), request.product
+        write_ninja(work.dir, library_steps(compiler, embedded, (*objects, *runtimes), product, options))
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
         headers = {*check.result(), *(path for gpus in compiled for gpu in gpus for path in gpu.headers)}
         for program in programs:
@@ -107,22 +109,6 @@ def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work,
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)
     yield from files_in_options(request.cpu_flags)
-
-
-def _steps(
-    request: Request,
-    programs: tuple[str, ...],
-    compiler: Compiler,
-    embedded: tuple[str, ...],
-    runtimes: tuple[Path, ...],
-) -> tuple[Step, ...]:
-    objects = ("wrapper.o", *programs, *map(str, runtimes))
-    product = f"{request.slug}.so"
-    wraps = _INSTRUMENTED_LINK_FLAGS if request.instrumentation else ()
-    link = Step(
-        output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *wraps), inputs=objects
-    )
-    return (wrapper_step(compiler, embedded), link)
 
 
 # ---- the check for GPUs ----------------------------------------------------------------------------------------------

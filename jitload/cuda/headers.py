@@ -9,7 +9,7 @@ header in memory, `provide_headers` writes jitload's header to a file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,12 +65,24 @@ _INTEGERS = {
 _SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long"}
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
+# The types of C in the macros of <limits.h>, such as SCHAR_MAX, and their bits.
+_C_TYPES = {"SCHAR": 8, "SHRT": 16, "INT": 32, "LONG": 64, "LONG_LONG": 64}
+_CHAR_LIMITS = """\
+#ifdef __CHAR_UNSIGNED__
+#define CHAR_MIN 0
+#define CHAR_MAX UCHAR_MAX
+#else
+#define CHAR_MIN SCHAR_MIN
+#define CHAR_MAX SCHAR_MAX
+#endif
+"""
 # The names of integer types in macros, INT32_MAX and __INT32_MAX__, and their bits.
 _SIGNED_BITS = {f"INT{name.upper()}": bits for name, bits in _INTEGERS.items()}
 _SIGNED_BITS |= {"PTRDIFF": 64, "SIG_ATOMIC": 32, "WCHAR": 32}
 _UNSIGNED_BITS = {f"U{name}": bits for name, bits in _SIGNED_BITS.items() if name.startswith("INT")}
 _UNSIGNED_BITS |= {"SIZE": 64, "WINT": 32}
-# The macros of a compiler that describe float and double, `__FLT_DIG__` and `__DBL_DIG__`.
+# The macros of a compiler that describe float and double, `__FLT_DIG__` and `__DBL_DIG__`. In <float.h>, some have
+# another name.
 _FLOAT_LIMITS = {
     "DECIMAL_DIG": ("9", "17"), "DIG": ("6", "15"), "MANT_DIG": ("24", "53"), "MAX_10_EXP": ("38", "308"),
     "MAX_EXP": ("128", "1024"), "MIN_10_EXP": ("-37", "-307"), "MIN_EXP": ("-125", "-1021"), "HAS_DENORM": ("1", "1"),
@@ -80,6 +92,7 @@ _FLOAT_LIMITS = {
     "MAX": ("3.40282346638528859811704183484516925e+38F", "1.79769313486231570814527423731704357e+308"),
     "MIN": ("1.17549435082228750796873653722224568e-38F", "2.22507385850720138309023271733240406e-308"),
 }  # fmt: skip
+_RENAMED_LIMITS = {"HAS_DENORM": "HAS_SUBNORM", "DENORM_MIN": "TRUE_MIN"}
 _SIZES = {
     "DOUBLE": 8, "FLOAT": 4, "INT128": 16, "INT": 4, "LONG_LONG": 8, "LONG": 8, "POINTER": 8, "PTRDIFF_T": 8,
     "SHORT": 2, "SIZE_T": 8, "WCHAR_T": 4, "WINT_T": 4,
@@ -260,6 +273,10 @@ def _redefining(text: str) -> str:
     return f"#pragma nv_diagnostic push\n#pragma nv_diag_suppress 47\n{text}#pragma nv_diagnostic pop\n"
 
 
+def _defines(macros: Mapping[str, str]) -> str:
+    return "".join(f"#define {name} {value}\n" for name, value in macros.items())
+
+
 def _using(names: Sequence[str]) -> str:
     return "".join(f"using ::{name};\n" for name in names)
 
@@ -269,24 +286,53 @@ def _c_header(includes: str, names: str) -> str:
     return f"{lines}namespace std {{\n{_using(names.split())}}}\n" if names else lines
 
 
+def _suffix(name: str, bits: int) -> str:
+    """Return the suffix of constants of a signed type, whose name in macros is `name`."""
+    return "LL" if name in ("LLONG", "LONG_LONG") else "L" if bits == 64 else ""
+
+
+def _range(name: str, bits: int) -> dict[str, str]:
+    """Return the macros for the greatest and the least number of a signed type."""
+    greatest = f"{2 ** (bits - 1) - 1}{_suffix(name, bits)}"
+    return {f"{name}_MAX": greatest, f"{name}_MIN": f"(-{greatest} - 1)"}
+
+
+def _limits() -> str:
+    """Return <limits.h>, also without a guard."""
+    macros = {"CHAR_BIT": "8", "CHAR_WIDTH": "8", "MB_LEN_MAX": "16", "LONG_BIT": "64", "WORD_BIT": "32"}
+    for name, bits in {**_C_TYPES, "LLONG": 64}.items():
+        unsigned = "UCHAR" if name == "SCHAR" else f"U{name}"
+        macros |= _range(name, bits)
+        macros[f"{unsigned}_MAX"] = f"{2**bits - 1}{'U' if bits > 16 else ''}{_suffix(name, bits)}"
+        macros |= {f"{name}_WIDTH": str(bits), f"{unsigned}_WIDTH": str(bits)}
+    return _redefining(f"{_defines(macros)}{_CHAR_LIMITS}")
+
+
+def _float() -> str:
+    """Return <float.h>, also without a guard."""
+    macros = {"FLT_RADIX": "2", "FLT_ROUNDS": "1", "FLT_EVAL_METHOD": "0", "DECIMAL_DIG": "21"}
+    for name, pair in _FLOAT_LIMITS.items():
+        shown = _RENAMED_LIMITS.get(name, name)
+        macros |= {f"FLT_{shown}": f"({pair[0]})", f"DBL_{shown}": f"({pair[1]})"}
+    return _redefining(_defines(macros))
+
+
 def _stdint() -> str:
-    """Return <stdint.h>. The macros have no guard, so that each #include restores those that CCCL redefines."""
+    """Return <stdint.h>. Its macros have no guard, so that each #include restores those that CCCL redefines."""
     types = "".join(
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
     )
     macros = {"WINT_MIN": "0U"}
     for name, bits in _SIGNED_BITS.items():
-        greatest = f"{2 ** (bits - 1) - 1}{'L' if bits == 64 else ''}"
-        macros |= {f"{name}_MAX": greatest, f"{name}_MIN": f"(-{greatest} - 1)"}
+        macros |= _range(name, bits)
     for name, bits in _UNSIGNED_BITS.items():
         macros[f"{name}_MAX"] = f"{2**bits - 1}{_UNSIGNED_SUFFIX[bits]}"
     for name in ("8", "16", "32", "64", "max"):
         suffix = _UNSIGNED_SUFFIX[_INTEGERS[name]]
         macros[f"INT{name.upper()}_C(x)"] = "x##L" if "L" in suffix else "x"
         macros[f"UINT{name.upper()}_C(x)"] = f"x##{suffix}" if suffix else "x"
-    lines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
-    return _CONFIG + _once("stdint.h types", types) + _redefining(lines)
+    return _CONFIG + _once("stdint.h types", types) + _redefining(_defines(macros))
 
 
 def _compiler_macros() -> str:
@@ -297,14 +343,13 @@ def _compiler_macros() -> str:
     macros = dict(_COMPILER_CONSTANTS)
     for name, pair in _FLOAT_LIMITS.items():
         macros |= {f"__FLT_{name}__": f"({pair[0]})", f"__DBL_{name}__": f"({pair[1]})"}
-    for name, bits in {**_SIGNED_BITS, "SCHAR": 8, "SHRT": 16, "INT": 32, "LONG": 64, "LONG_LONG": 64}.items():
-        suffix = "LL" if name == "LONG_LONG" else "L" if bits == 64 else ""
-        macros[f"__{name}_MAX__"] = f"{2 ** (bits - 1) - 1}{suffix}"
+    for name, bits in {**_SIGNED_BITS, **_C_TYPES}.items():
+        macros[f"__{name}_MAX__"] = f"{2 ** (bits - 1) - 1}{_suffix(name, bits)}"
         macros |= {} if name[3:].isdigit() else {f"__{name}_WIDTH__": str(bits)}
     macros |= {f"__{name}_MAX__": f"{2**bits - 1}{_UNSIGNED_SUFFIX[bits]}" for name, bits in _UNSIGNED_BITS.items()}
     macros |= {f"__{name}_TYPE__": _SIGNED[bits] for name, bits in _SIGNED_BITS.items()}
     macros |= {f"__{name}_TYPE__": _UNSIGNED[bits] for name, bits in _UNSIGNED_BITS.items()}
-    return "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    return _defines(macros)
 
 
 def _inttypes() -> str:
@@ -362,7 +407,9 @@ _HEADERS = tuple(
         **{name: _once(name, text) for name, text in _POSIX_HEADERS.items()},
         "bits/stdc++.h": _c_header(_ALL_OF_THE_LIBRARY, ""),
         "_jitload/compiler_macros.h": _once("compiler macros", _compiler_macros()),
+        "float.h": _float(),
         "inttypes.h": _inttypes(),
+        "limits.h": _limits(),
         "stdarg.h": "// va_list and its macros are built into NVRTC.\n" + _CONFIG,
         "stdbool.h": "#define __bool_true_false_are_defined 1\n",
         "stddef.h": _STDDEF,

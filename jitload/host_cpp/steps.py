@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jitload.building import ninja
 from jitload.building.ninja import Step, compile_step, join_step
 from jitload.building.runtime import wrapper_step
 from jitload.cache.store import Work
@@ -25,9 +26,6 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# With these options, symbols are bound when the library is loaded, so that an undefined symbol is an error at that time
-# and not at the first call. The library is never unloaded.
-_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
 # These lines follow the user's text. If the text lacks a closing brace, the compiler reports an error in these lines
@@ -56,7 +54,7 @@ class HostBuild:
         work: The directory to build in.
         verbose: Whether to log the commands.
         library_dirs: The header directories of CUDA's libraries, which are searched last.
-        link_flags: Options for the link, in addition to `_LINK_FLAGS`.
+        link_flags: Options for the link, in addition to those of every library.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
@@ -245,9 +243,8 @@ def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[
 
 def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
     """Return the command that links the objects into the library."""
-    objects, product = _objects(build), build.request.product
-    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags, *options)
-    return Step(output=product, command=command, inputs=objects)
+    all_options = (*build.link_flags, *options)
+    return ninja.link_step(build.compiler.command, _objects(build), build.request.product, all_options)
 
 
 def merge_step(build: HostBuild) -> Step:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jitload.building import runtime
-from jitload.building.ninja import COMPILE_FLAGS
+from jitload.building.runtime import COMPILE_FLAGS
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_headers as jitload_headers
 from jitload.toolchain.host import find_compiler
