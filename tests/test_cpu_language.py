@@ -139,6 +139,8 @@ GROUPS = "#include <cooperative_groups/memcpy_async.h>\nnamespace cg = cooperati
 K = "__global__ void k(float* x) {\n"
 GPU_ONLY = {
     "inline PTX": (K + ' asm volatile("bar.sync 0;");\n}', "m.cu:2: GPU only: inline PTX"),
+    "PTX of a float": (K + ' asm("sqrt.approx.f32 %0, %0;" : "+f"(x[0]));\n}', "m.cu:2: GPU only: inline PTX"),
+    "a register": (K + ' int i;\n asm("mov.u32 %0, %laneid;" : "=r"(i));\n}', "m.cu:3: GPU only: inline PTX"),
     "PTX in a macro": ('#define B asm("bar.sync 0;")\n' + K + " B;\n}", "m.cu:3: GPU only: inline PTX"),
     "cub": (
         "\n#include <cub/block/block_reduce.cuh>\n" + K + " cub::BlockReduce<float, 32> r;\n}",

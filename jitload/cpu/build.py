@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jitload.building.files_read import read_depfile
-from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
+from jitload.building.ninja import compile_step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.source_kind import UserHeader
 from jitload.cpu.object_file import TABLE, ObjectFile, linked_name
@@ -26,7 +26,6 @@ from jitload.cpu.text import (
     BY_SYMBOL,
     LAYOUT_FILE,
     ROW_FILE,
-    compiled_ptx,
     compiler_flags,
     cpu_text,
     explain,
@@ -34,7 +33,6 @@ from jitload.cpu.text import (
     gpu_header,
     gpu_include_lines,
     gpu_only_error,
-    has_ptx,
     without_table_errors,
 )
 from jitload.cpu.waiting import TSAN_PARAMS, waiting_flags
@@ -223,7 +221,8 @@ class _Compilation:
         self.suffix = f"__part{source.part}" if source.part else ""
         self.output = f"kernels{self.suffix}.o"
         self._source = source
-        self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
+        self._compiler = compiler.command
+        self._flags = (*cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
         self._toolchain = toolchain
@@ -306,7 +305,7 @@ class _Compilation:
 
     def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
         self.expressions = expressions
-        self._compile(self.output, "-c", expressions=expressions)
+        self._compile(expressions)
         headers = self._read_headers()
         texts = [*self._source.piece_texts, *(text for _, text in headers)]
         flags = waiting_flags(texts, self._source.instrumentation.sanitizers)
@@ -316,12 +315,12 @@ class _Compilation:
         self._refuse_gpu_headers(headers)
         return ObjectFile((self._work_dir / self.output).read_bytes())
 
-    def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
+    def _compile(self, expressions: tuple[str, ...] = ()) -> None:
         text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
-        command = (*self._command, *self._waiting_flags, *options, "cpu.cc", "-o", output)
-        write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
+        flags = (*self._flags, *self._waiting_flags)
+        write_ninja(self._work_dir, (compile_step(self._compiler, flags, "cpu.cc", self.output),))
         try:
             run_ninja(self._ninja, self._work_dir, name=self._source.name)
         finally:
@@ -345,8 +344,6 @@ class _Compilation:
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
         """Return one error for all errors in the user's text. If there are none, return the kernel table's error."""
-        if "Assembler messages" in failure.log:
-            self._refuse_gpu_headers(self._read_headers())
         log = without_table_errors(failure.log)
         diagnostics = parse_diagnostics(log)
         if any("error" in diagnostic.severity for diagnostic in diagnostics):
@@ -361,7 +358,7 @@ class _Compilation:
         # Compile again without the table, because g++ notices an unclosed brace, for example, only in the table.
         try:
             if expressions:
-                self._compile(self.output, "-c")
+                self._compile()
         except CompileError as error:
             return error
         return failure
@@ -380,20 +377,14 @@ class _Compilation:
         return [(str(path), texts.get(path) or path.read_text("utf-8", "replace")) for path in self.user_headers]
 
     def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
-        """Raise an error if a header is for GPUs only, or if a user's header uses a GPU-only feature.
+        """Raise an error if a header is for GPUs only, or if a user's header has a branch that would be lost.
 
-        `headers` are the (name, text) pairs of the user's headers. In the source itself, `mark_gpu_only` makes g++
-        report GPU-only features.
+        `headers` are the (name, text) pairs of the user's headers.
         """
         if feature := gpu_header(self.files_read):
             file, line = next(gpu_include_lines(headers), (self._source.pieces[0][0], 1))
             raise gpu_only_error(self._source.name, file, line, feature)
         _refuse_gpu_code(self._source.name, headers, self._toolchain)
-        if any(has_ptx(text) for _, text in headers):
-            self._compile("cpu.i", "-E")
-            preprocessed = (self._work_dir / "cpu.i").read_text("utf-8", "replace")
-            for file, line in compiled_ptx(preprocessed, frozenset(file for file, _ in headers)):
-                raise gpu_only_error(self._source.name, file, line, "inline PTX")
 
 
 def _refuse_gpu_code(name: str, texts: Sequence[tuple[str, str]], toolchain: CudaToolchain | None) -> None:

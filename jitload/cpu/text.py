@@ -1,15 +1,16 @@
 """Makes the C++ text that g++ compiles for the CPU, and finds the CUDA features that only a GPU has.
 
-g++ would misinterpret parts of CUDA: it hands inline PTX to its assembler, silently drops a branch for `__CUDA_ARCH__`,
-and compiles cub's headers as host code. jitload raises an error for a branch that would be lost. It puts an `#error` in
-place of such a header, and a similar pragma before inline PTX. Both have an effect only in code that is compiled.
+g++ would misinterpret parts of CUDA: it silently drops a branch for `__CUDA_ARCH__`, and compiles cub's headers as host
+code. jitload raises an error for a branch that would be lost. It puts an `#error` in place of such a header, and a
+similar pragma before a launch. Both have an effect only in code that is compiled. Inline PTX that is compiled is
+refused by g++ or its assembler.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import dropwhile, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from jitload.cpptext.lexer import Token, tokenize
@@ -210,31 +211,28 @@ _GPU_NAMES = {
     r"\w+_scan_update|reduce_\w+_async|invoke_one\w*|block_tile_memory": "rare functions of cooperative groups",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
-_ASM = ("asm", "__asm__", "__asm")
-_ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
+# Match errors about inline PTX: of g++, and of the assembler, which names the file of an `asm` statement.
+_ASM_ERROR = re.compile(r"\basm\b|(?:impossible|output|input|operand) constraint")
+_ASSEMBLER_ERROR = re.compile(r"^(?!\{standard input\})(\S.*)(?<!\.s):(\d+): Error: ", re.MULTILINE)
 
 
 def mark_gpu_only(text: str) -> str:
-    """Return the text with an error in place of each `#include` of a GPU-only header, and before PTX and `<<<`.
+    """Return the text with an error in place of each `#include` of a GPU-only header, and before `<<<`.
 
     Line numbers do not change.
     """
-    if not re.search(r"asm|include|<<<", text):
+    if not re.search(r"include|<<<", text):
         return text
     tokens = tokenize(text)
     marks = [(start, f"#error {_MARK}{what} //") for start, what in _gpu_includes(tokens)]
-    marks += [(token.start, _error_mark("inline PTX")) for token in _inline_ptx(tokens)]
-    marks += [(token.start, _error_mark(_LAUNCHES)) for token in tokens if token.text == "<<<"]
+    launch_mark = f' _Pragma("GCC error \\"{_MARK}{_LAUNCHES}\\"") '
+    marks += [(token.start, launch_mark) for token in tokens if token.text == "<<<"]
     pieces, end = [], 0
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     for start, mark in sorted(marks):
         pieces += [text[end:start], mark]
         end = start
     return "".join([*pieces, text[end:]])
-
-
-def _error_mark(feature: str) -> str:
-    return f' _Pragma("GCC error \\"{_MARK}{feature}\\"") '
 
 
 def without_gpu_headers(text: str) -> str:
@@ -258,33 +256,6 @@ def gpu_include_lines(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, i
     for file, text in texts:
         for start, _ in _gpu_includes(tokenize(text)):
             yield file, text.count("\n", 0, start) + 1
-
-
-def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the first token of each `asm` statement that is not empty."""
-    for index, token in enumerate(tokens):
-        if token.text not in _ASM or (index and tokens[index - 1].text == "."):
-            continue
-        following = [other.text for other in tokens[index + 1 : index + 12]]
-        statement = list(dropwhile(_ASM_QUALIFIERS.__contains__, following))
-        operands = list(dropwhile('""'.__eq__, statement[1:]))
-        is_empty = len(operands) + 1 < len(statement) and operands[:1] != [] and operands[0][0] in ":)"
-        if statement[:1] == ["("] and not is_empty:
-            yield token
-
-
-def has_ptx(text: str) -> bool:
-    """Return whether a text has inline PTX. Branches that are never compiled count, too."""
-    return "asm" in text and any(True for _ in _inline_ptx(tokenize(text)))
-
-
-def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield the (file, line) of each inline PTX statement in preprocessor output, if the file is one of `files`."""
-    for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
-        head, _, code = part.partition("\n")
-        position = re.match(r'(\d+) "([^"]*)"', head)
-        if position and position[2] in files and "asm" in code:
-            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(tokenize(code)))
 
 
 def gpu_header(files: Iterable[Path]) -> str:
@@ -319,6 +290,8 @@ def explain(error: CompileError) -> CompileError:
         if _MARK in diagnostic.message:
             feature = diagnostic.message.partition(_MARK)[2]
             return gpu_only_error(error.name, *_user_line(diagnostic, error.log), feature, error)
+        if _ASM_ERROR.search(diagnostic.message):
+            return gpu_only_error(error.name, diagnostic.file, diagnostic.line, "inline PTX", error)
         not_declared = r"(\S)(\w+)(\S) (?:is not a member of|in namespace) (\S)(\w+)(\S)"
         message = re.sub(not_declared, r"\1\5::\2\3", diagnostic.message)
         message = message.partition("; did you mean")[0]
@@ -327,6 +300,8 @@ def explain(error: CompileError) -> CompileError:
             if any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", name) for name in quoted):
                 said = f"{feature}: {diagnostic.message}"
                 return gpu_only_error(error.name, diagnostic.file, diagnostic.line, said, error)
+    if match := _ASSEMBLER_ERROR.search(error.log):
+        return gpu_only_error(error.name, match[1], int(match[2]), "inline PTX", error)
     error.hint = error.hint or type_hint(error.log) or _hint(error.log)
     return error
 
