@@ -49,6 +49,7 @@ torch::Tensor put(torch::Tensor x, double n) { return x.index_put_({x > 0}, n); 
 torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
 torch::Tensor halves() { return torch::tensor({3.4e38, 2.0}, torch::kBFloat16); }
 torch::Tensor chosen(torch::Tensor x, double n) { return torch::where(x > 0, x, n); }
+torch::Tensor counted(torch::Tensor x) { return torch::arange_out(x, 5); }
 torch::Tensor sliced(torch::Tensor x, int64_t i) { return x.index({torch::indexing::Slice(i)}); }
 torch::Tensor single() { return torch::tensor(1.5); }
 void scatter_add(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.scatter_add_(0, index, y); }
@@ -60,7 +61,7 @@ torch::Tensor dropped(torch::Tensor x) { return torch::dropout(x, 0.5, true); }
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
     "is_more put list single scatter_add accumulate assigned filled multiply_lists normal dropped halves "
-    "chosen sliced"
+    "chosen sliced counted"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -275,6 +276,9 @@ def test_numbers_at_the_limits(module: ModuleType):
     x = torch.tensor(-0.1, dtype=torch.float64)
     assert described(module.chosen(x, 0.3)) == described(torch.where(x > 0, x, 0.3))
     assert module.sliced(torch.ones(3), -(2**63)).tolist() == [1, 1, 1]
+    assert module.counted(torch.tensor(7.0)).tolist() == [0, 1, 2, 3, 4]
+    with torch.no_grad():
+        assert module.counted(torch.ones(5, requires_grad=True)).requires_grad
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch 2.14 calls it

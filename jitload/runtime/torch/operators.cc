@@ -132,7 +132,7 @@ Object find_exact(const Operator& op) {
 /* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
  * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
-  if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
+  if (strchr(op.results, '_') != nullptr && op.name[strlen(op.name) - 1] != '_') return nullptr; /* it may clear requires_grad of `out` */
   if (strncmp(op.names, "self ", 5) == 0 || strstr(op.names, " self ")) return nullptr; /* there, a number has this name, no tensor */
   const char* const name = op.name + sizeof "aten::" - 1;
   /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
