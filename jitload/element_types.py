@@ -45,34 +45,25 @@ class ElementType:  # not a named tuple, because creating one takes longer than 
 
 _E4M3, _E5M2, _E8M0 = (0.125, 1e-5), (0.25, 1e-5), (0.5, 1e-5)
 _ROWS = (
-    ElementType("float32", _FLOAT, 4, "float", "float", "fp32", tolerance=(1.3e-6, 1e-5)),
-    ElementType("float64", _FLOAT, 8, "float", "double", "fp64", tolerance=(1e-7, 1e-7)),
-    ElementType(
-        "float16", _FLOAT, 2, "float", "__half", "fp16", "cuda_fp16.h", ("half", "cutlass::half_t"), (1e-3, 1e-5)
-    ),
-    ElementType(
-        *("bfloat16", _BFLOAT, 2, "float", "__nv_bfloat16", "bf16", "cuda_bf16.h"),
-        *(("nv_bfloat16", "cutlass::bfloat16_t"), (1.6e-2, 1e-5)),
-    ),
-    ElementType(
-        *("float8_e4m3fn", 10, 1, "float", "__nv_fp8_e4m3", "fp8e4nv", "cuda_fp8.h"),
-        *(("cutlass::float_e4m3_t",), _E4M3),
-    ),
-    ElementType(
-        "float8_e5m2", 12, 1, "float", "__nv_fp8_e5m2", "fp8e5", "cuda_fp8.h", ("cutlass::float_e5m2_t",), _E5M2
-    ),
-    ElementType("float8_e8m0fnu", 14, 1, "float", "__nv_fp8_e8m0", "", "cuda_fp8.h", (), _E8M0),
-    ElementType("float8_e4m3fnuz", 11, 1, "float", "", "fp8e4b8", tolerance=_E4M3),
-    ElementType("float8_e5m2fnuz", 13, 1, "float", "", "fp8e5b16", tolerance=_E5M2),
-    ElementType("int8", _INT, 1, "int", "signed char", "i8"),
-    ElementType("int16", _INT, 2, "int", "short", "i16"),
-    ElementType("int32", _INT, 4, "int", "int", "i32"),
-    ElementType("int64", _INT, 8, "int", "long long", "i64"),
-    ElementType("uint8", _UINT, 1, "uint", "unsigned char", "u8"),
-    ElementType("uint16", _UINT, 2, "uint", "unsigned short", "u16"),
-    ElementType("uint32", _UINT, 4, "uint", "unsigned int", "u32"),
-    ElementType("uint64", _UINT, 8, "uint", "unsigned long long", "u64"),
-    ElementType("bool", _BOOL, 1, "bool", "bool", "i1"),
-)
-ELEMENT_TYPES = {row.dtype: row for row in _ROWS}
-CPP_TYPES = {row.dtype: row.cpp for row in _ROWS if row.cpp}
+    ("float32", _FLOAT, 4, "float", "float", "fp32", "", (), (1.3e-6, 1e-5)),
+    ("float64", _FLOAT, 8, "float", "double", "fp64", "", (), (1e-7, 1e-7)),
+    ("float16", _FLOAT, 2, "float", "__half", "fp16", "cuda_fp16.h", ("half", "cutlass::half_t"), (1e-3, 1e-5)),
+    ("bfloat16", _BFLOAT, 2, "float", "__nv_bfloat16", "bf16", "cuda_bf16.h",
+     ("nv_bfloat16", "cutlass::bfloat16_t"), (1.6e-2, 1e-5)),
+    ("float8_e4m3fn", 10, 1, "float", "__nv_fp8_e4m3", "fp8e4nv", "cuda_fp8.h", ("cutlass::float_e4m3_t",), _E4M3),
+    ("float8_e5m2", 12, 1, "float", "__nv_fp8_e5m2", "fp8e5", "cuda_fp8.h", ("cutlass::float_e5m2_t",), _E5M2),
+    ("float8_e8m0fnu", 14, 1, "float", "__nv_fp8_e8m0", "", "cuda_fp8.h", (), _E8M0),
+    ("float8_e4m3fnuz", 11, 1, "float", "", "fp8e4b8", "", (), _E4M3),
+    ("float8_e5m2fnuz", 13, 1, "float", "", "fp8e5b16", "", (), _E5M2),
+    ("int8", _INT, 1, "int", "signed char", "i8"),
+    ("int16", _INT, 2, "int", "short", "i16"),
+    ("int32", _INT, 4, "int", "int", "i32"),
+    ("int64", _INT, 8, "int", "long long", "i64"),
+    ("uint8", _UINT, 1, "uint", "unsigned char", "u8"),
+    ("uint16", _UINT, 2, "uint", "unsigned short", "u16"),
+    ("uint32", _UINT, 4, "uint", "unsigned int", "u32"),
+    ("uint64", _UINT, 8, "uint", "unsigned long long", "u64"),
+    ("bool", _BOOL, 1, "bool", "bool", "i1"),
+)  # fmt: skip
+ELEMENT_TYPES = {row[0]: ElementType(*row) for row in _ROWS}
+CPP_TYPES = {row.dtype: row.cpp for row in ELEMENT_TYPES.values() if row.cpp}

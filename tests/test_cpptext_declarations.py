@@ -9,7 +9,7 @@ from jitload.cpptext.declarations import find_candidates
 
 
 def only(text: str) -> Candidate:
-    (candidate,) = find_candidates([text])
+    (candidate,) = find_candidates((text,))
     return candidate
 
 
@@ -49,8 +49,8 @@ NAMES = {
 
 @pytest.mark.parametrize("text", NAMES)
 def test_kernels_are_found_with_their_scopes(text):
-    assert [candidate.name for candidate in find_candidates([text])] == NAMES[text]
-    assert [candidate.name for candidate in find_candidates([text.replace("\n", "\r\n")])] == NAMES[text]
+    assert [candidate.name for candidate in find_candidates((text,))] == NAMES[text]
+    assert [candidate.name for candidate in find_candidates((text.replace("\n", "\r\n"),))] == NAMES[text]
 
 
 PARAMETERS = {
@@ -104,7 +104,7 @@ def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken():
 
 
 def test_overloads_are_apart():
-    candidates = find_candidates(["__global__ void k(int* a) {}", "__global__ void k(float* b) {}"])
+    candidates = find_candidates(("__global__ void k(int* a) {}", "__global__ void k(float* b) {}"))
     assert [(candidate.types, candidate.piece) for candidate in candidates] == [(("int*",), 0), (("float*",), 1)]
 
 
@@ -113,6 +113,6 @@ WORDS = """( ) { } [ ] < > , ; : * & = ' " # \\ / __global__ void k template nam
 
 @given(st.lists(st.sampled_from([*WORDS.split(), "\n", " "])))
 def test_no_text_is_too_broken(words):
-    for candidate in find_candidates(["".join(words), " ".join(words)]):
+    for candidate in find_candidates(("".join(words), " ".join(words))):
         assert len(candidate.parameters) == len(candidate.types)
         assert candidate.line >= 1

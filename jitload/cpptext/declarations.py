@@ -25,21 +25,17 @@ _ATTRIBUTES = ("__attribute__", "__attribute", "__declspec", "alignas", "decltyp
 _NOT_A_FUNCTION = frozenset({*_CUDA_ATTRIBUTES, *_ATTRIBUTES, "void"})
 
 
-def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
+@functools.lru_cache(maxsize=8)  # called before the compilation and once for each architecture
+def find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     """Return the functions in a source's texts that look like kernels, that is, `__global__` functions.
 
     Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
     later defined is returned once. If the definition leaves a parameter unnamed, the declaration's name is used.
 
     Example:
-        >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
+        >>> find_candidates(("namespace ns { __global__ void scale(float* x, int n) {} }",))[0].name
         'ns::scale'
     """
-    return _find_candidates(tuple(pieces))
-
-
-@functools.lru_cache(maxsize=8)  # called before the compilation and once for each architecture
-def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
     for number, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:

@@ -26,33 +26,27 @@ from jitload.cpptext.scopes import (
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 _OTHER_TYPES = frozenset(("using", "typedef", "concept"))
-_KEYWORDS = frozenset(
-    (
-        *("struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private"),
-        *("protected", "final", "const", "constexpr", "static", "inline", "extern", "volatile", "alignas", "auto"),
-        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
-    )
-)
+_KEYWORDS = frozenset((
+    "struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private", "protected",
+    "final", "const", "constexpr", "static", "inline", "extern", "volatile", "alignas", "auto", "void", "bool", "char",
+    "short", "int", "long", "unsigned", "signed", "float", "double", "size_t",
+))  # fmt: skip
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 # Words in the names of types that only tvm-ffi converts.
-_FFI_WORDS = frozenset(
-    (
-        *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
-        *("DLDevice", "TVMFFIAny", "std", "string"),
-    )
-)
+_FFI_WORDS = frozenset((
+    "tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType", "DLDevice",
+    "TVMFFIAny", "std", "string",
+))  # fmt: skip
 
 # Headers of libraries that only host code calls. Kernels may use the types of the headers that do not match.
 _HOST_LIBRARY = (
     r'[<"](?:(?:cublas(?!Lt\.|_v2\.|\.)\w+|curand|cusolver(?!Dn\.)\w+|cudnn\w*|cutensor|nvml|nvToolsExt|mpi|omp'
     r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost|cub/device)/)'
 )
-_NUMBER_WORDS = frozenset(
-    (
-        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
-        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    )
-)
+_NUMBER_WORDS = frozenset((
+    "void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t",
+    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+))  # fmt: skip
 # Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other word may be a macro for
 # `__global__`.
 _PLAIN = r"constexpr|std|string|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
@@ -309,29 +303,27 @@ class _Parts:
 
         `reached` are the words in kept code.
         """
-        text = self._text
+        text, is_blank = self._text, bytearray(len(self._text))
+
+        def blank(start: int, end: int, value: bytes = b"\1") -> None:
+            is_blank[start:end] = value * (end - start)
+
+        for declaration in self.declarations:
+            if not declaration.is_kept:
+                blank(declaration.start, declaration.end)
         unused = "|".join(name for name in ("cub", "thrust") if not _uses(name, reached))
         for run in self._directives:
+            start, end = run[0].start, run[-1].start + len(run[-1].text)
+            blank(start, end, b"\0")
             if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
-                start, end = run[0].start, run[-1].start + len(run[-1].text)
                 is_unused = unused and re.search(f'[<"](?:{unused})/', text[start:end])
                 if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
-                    text = text[:start] + " " * (end - start) + text[end:]
-        for start, end in (
-            span for declaration in self.declarations if declaration.is_kept for span in declaration.host_spans
-        ):
-            text = text[:start] + _blank(text[start:end]) + text[end:]
-        kept_spans = [(run[0].start, run[-1].start + len(run[-1].text)) for run in self._directives]
-        pieces, position = [], 0
-        for declaration in sorted(self.declarations, key=lambda declaration: declaration.start):
-            if declaration.is_kept or declaration.end <= position:
-                continue
-            pieces.append(text[position : declaration.start])
-            position = declaration.start
-            for start, end in (*(s for s in kept_spans if position <= s[0] < declaration.end), (declaration.end,) * 2):
-                pieces.append(_blank(text[position:start]) + text[start:end])
-                position = end
-        return "".join((*pieces, text[position:]))
+                    blank(start, end)
+        for declaration in self.declarations:
+            for start, end in declaration.host_spans if declaration.is_kept else ():
+                blank(start, end)
+        runs = ((match[0][0], text[match.start() : match.end()]) for match in re.finditer(b"\0+|\1+", is_blank))
+        return "".join(re.sub(r"[^\n]", " ", part) if value else part for value, part in runs)
 
 
 def _uses(library: str, words: Iterable[str]) -> bool:
@@ -359,10 +351,6 @@ def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> froz
     initializer = words.index("=") if "=" in words else len(counted)
     words_in = (token.text for token in counted[:initializer] if token.kind == "word")
     return frozenset(word for word in words_in if word not in _KEYWORDS)
-
-
-def _blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
 
 
 def _host_spans(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterator[tuple[int, int]]:

@@ -26,12 +26,10 @@ from jitload.cpptext.preprocessor import (
 
 SourceKind = Literal["device", "host", "mixed"]
 
-_LAUNCH_FUNCTIONS = frozenset(
-    (
-        *("cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
-        "cudaLaunchCooperativeKernelMultiDevice",
-    )
-)
+_LAUNCH_FUNCTIONS = frozenset((
+    "cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel",
+    "cudaLaunchCooperativeKernelMultiDevice",
+))  # fmt: skip
 # Matches the headers of algorithms that host code calls. Kernels may use Thrust's other headers, too.
 HOST_ALGORITHMS = (
     r"cub/device/|thrust/"

@@ -150,7 +150,7 @@ def _host_names(units: Iterable[Unit], include_dirs: Sequence[str]) -> tuple[str
 
 
 def _kernel_names(units: Iterable[Unit]) -> tuple[str, ...]:
-    candidates = find_candidates([text for unit in units for _, text in unit.pieces])
+    candidates = find_candidates(tuple(text for unit in units for _, text in unit.pieces))
     return tuple(dict.fromkeys(candidate.name for candidate in candidates))
 
 

@@ -29,7 +29,7 @@ def only_stores(function: Any, position: int) -> bool:
     origin: Path = function._jitload_library.origin  # noqa: SLF001  the loader sets it
     texts = kept_texts(origin)
     kernel = facts["kernel"]["name"].partition("<")[0].rpartition("::")[2]
-    overloads = [c for c in find_candidates(texts) if c.name.rpartition("::")[2] == kernel]
+    overloads = [c for c in find_candidates(tuple(texts)) if c.name.rpartition("::")[2] == kernel]
     if len(overloads) != 1 or any(map(_HAS_OWN_HEADER.search, texts)):
         return False
     definition = _definition(tokenize(texts[overloads[0].piece]), kernel, overloads[0].line)

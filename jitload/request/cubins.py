@@ -75,39 +75,24 @@ def _read_cubin(value: CubinLike, label: str) -> bytes:
     """Return the bytes of a cubin. `value` is bytes, a path, a `Cubin`, or an object of another compiler."""
     from jitload.model import Cubin
 
-    value = _unwrap(value, label)
+    stages = getattr(value, "asm", None)  # of Triton's CompiledKernel, for example
+    if isinstance(stages, Mapping):
+        if "cubin" not in stages:
+            raise JitLoadError(f"{label}: this {type(value).__name__} has no cubin, only {', '.join(map(str, stages))}")
+        value = stages["cubin"]
+    elif not isinstance(value, Cubin | bytes | bytearray | memoryview | str | os.PathLike):
+        parts = (getattr(value, attribute, None) for attribute in ("cubin", "kernel"))
+        value = next((part for part in parts if part is not None), value)
     if isinstance(value, Cubin):
         return value.data
     if isinstance(value, str) and "\n" in value:
         return value.encode(errors="replace")  # PTX or source: reading it as a cubin raises an error later
-    if isinstance(value, str | os.PathLike):
-        return _read_cubin_file(value, label)
+    if not isinstance(value, str | os.PathLike):
+        try:
+            return bytes(memoryview(value))
+        except TypeError:
+            raise JitLoadError(f"{label} must be bytes, a path or a Cubin, got {type(value).__name__}") from None
     try:
-        return bytes(memoryview(value))
-    except TypeError:
-        raise JitLoadError(f"{label} must be bytes, a path or a Cubin, got {type(value).__name__}") from None
-
-
-def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
-    shown = os.fsdecode(path)[:200]
-    try:
-        return Path(os.fsdecode(path)).read_bytes()
+        return Path(os.fsdecode(value)).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL character, in a cubin's bytes that were decoded
-        raise JitLoadError(f"{label}: {shown!r} cannot be read as a file: {error}") from error
-
-
-def _unwrap(value: Any, label: str) -> Any:
-    """Return the cubin inside a compiler's object, such as Triton's CompiledKernel; return other values unchanged."""
-    from jitload.model import Cubin
-
-    stages = getattr(value, "asm", None)
-    if isinstance(stages, Mapping):
-        if "cubin" not in stages:
-            raise JitLoadError(f"{label}: this {type(value).__name__} has no cubin, only {', '.join(map(str, stages))}")
-        return stages["cubin"]
-    if isinstance(value, Cubin | bytes | bytearray | memoryview | str | os.PathLike):
-        return value
-    for attribute in ("cubin", "kernel"):
-        if (inner := getattr(value, attribute, None)) is not None:
-            return inner
-    return value
+        raise JitLoadError(f"{label}: {os.fsdecode(value)[:200]!r} cannot be read as a file: {error}") from error

@@ -295,13 +295,13 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
     if not call.exports:
         return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
-    kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
+    kernel_names = {unqualified(candidate.name) for candidate in find_candidates(texts)}
     host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
     targets = {unqualified(launch.kernel or name) for name, launch in call.exports}
     if not targets <= kernel_names | host_names and any("#include" in text for text in texts):
         from jitload.cpptext.source_kind import user_headers
 
-        headers = list(user_headers(texts, _include_dirs(call)))
+        headers = tuple(user_headers(texts, _include_dirs(call)))
         kernel_names |= {unqualified(candidate.name) for candidate in find_candidates(headers)}
     kernels: list[str] = []
     others: list[str] = []
