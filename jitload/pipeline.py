@@ -57,14 +57,14 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
     """Find or build the entry of a request, and load it. Return the entry and the module."""
     needs_library = directory is not None or request.settings.library == "now"
     with freeze_old_objects(), shown_log if verbose else nullcontext():
-        entry = find_or_build(request, needs_library=needs_library, verbose=verbose)
+        entry = find_or_build(request, needs_library=needs_library)
         try:
             return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
         except JitLoadError:
             if entry.product.exists():
                 raise
         # Another process pruned the entry before it was loaded.
-        entry = find_or_build(request, needs_library=needs_library, verbose=verbose)
+        entry = find_or_build(request, needs_library=needs_library)
         return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
 
 
@@ -109,7 +109,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
             raise JitLoadError(f"{target}: only hand-written C++ is built as an object; write output={request.slug}.so")
         request = request._replace(host=request.host._replace(is_object=True))
     with shown_log if verbose else nullcontext():
-        entry = find_or_build(request, verbose=verbose)
+        entry = find_or_build(request)
     if target is None and directory is None:
         return str(sync_file(entry.product))  # what loads the path later may not check it
     return str(copy_file(entry.product, target or Path(directory or "", f"{request.slug}.so")))
@@ -118,7 +118,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
 # ---- find ------------------------------------------------------------------------------------------------------
 
 
-def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool = False) -> Entry:
+def find_or_build(request: Request, *, needs_library: bool = True) -> Entry:
     """Return the cache entry for a request. If there is none, build it.
 
     If `needs_library` is false, the entry of kernels may be a record. Then the library is built in the background, for
@@ -136,7 +136,7 @@ def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool
         raise_unbuildable(cache_dir, key, request.settings, tools.problem)
     else:
         _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
-        entry = _build(cache_dir, _Job(request, key, tools, needs_library, verbose))
+        entry = _build(cache_dir, _Job(request, key, tools, needs_library))
     wants_library = request.settings.library == "later" and request.settings.mode != "load-only"
     if entry.is_record and wants_library and not tools.problem:
         from jitload.building.background import build_library_later
@@ -155,7 +155,6 @@ class _Job(NamedTuple):
     key: CacheKey
     tools: Tools
     needs_library: bool
-    verbose: bool
 
 
 def _build(cache_dir: Path, job: _Job) -> Entry:
@@ -183,6 +182,6 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
             if entry := claim.enter_context(remote):  # another host has built it meanwhile
                 return entry
             with freeze_old_objects():
-                entry = build_entry(job.request, job.tools, work, needs_library=job.needs_library, verbose=job.verbose)
+                entry = build_entry(job.request, job.tools, work)
         upload_entry(entry, job.key, settings)
     return entry

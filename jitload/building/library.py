@@ -17,7 +17,7 @@ from jitload.request.request import Request
 from jitload.toolchain.host import find_compiler, find_ninja
 
 
-def link_library(request: Request, work_dir: Path, *, verbose: bool = False, is_urgent: bool = True) -> None:
+def link_library(request: Request, work_dir: Path, *, is_urgent: bool = True) -> None:
     """Compile and link the library of the kernels in a work directory. If it is not urgent, other programs come first.
 
     Raises:
@@ -28,7 +28,7 @@ def link_library(request: Request, work_dir: Path, *, verbose: bool = False, is_
     runtimes = find_objects(("runtime", "triton_runtime") if request.triton else ("runtime",), request.settings)
     write_ninja(work_dir, library_steps(compiler, write_wrapper(work_dir), runtimes, request.product))
     ninja = find_ninja(request.settings)
-    run_ninja(ninja, work_dir, name=request.name, verbose=verbose, is_urgent=is_urgent)
+    run_ninja(ninja, work_dir, name=request.name, is_urgent=is_urgent)
     check_is_made(work_dir / request.product, compiler.command)
 
 
@@ -45,14 +45,12 @@ def is_whole(recorded: Entry, cache_dir: Path) -> bool:
     return True
 
 
-def publish_library(
-    recorded: Entry, request: Request, work: Work, *, verbose: bool = False, is_urgent: bool = True
-) -> Entry:
+def publish_library(recorded: Entry, request: Request, work: Work, *, is_urgent: bool = True) -> Entry:
     """Link the library of kernels that have an entry, in a copy of this entry, and publish the copy."""
     for path in recorded.dir.iterdir():
         if path.name != MANIFEST:
             shutil.copyfile(path, work.dir / path.name)
-    link_library(request, work.dir, verbose=verbose, is_urgent=is_urgent)
+    link_library(request, work.dir, is_urgent=is_urgent)
     return work.publish(request.product, recorded.dependencies)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from jitload.building.stages import stage
+from jitload.building.stages import shown_log, stage
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
 from jitload.toolchain.host import tool_environment
 
@@ -105,12 +105,10 @@ def shell_line(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def run_ninja(  # noqa: PLR0913  what is run, and how it is shown
-    ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG, is_urgent: bool = True
-) -> None:
+def run_ninja(ninja: Path, work_dir: Path, *, name: str, level: int = logging.DEBUG, is_urgent: bool = True) -> None:
     """Run ninja in a directory with a `build.ninja`.
 
-    The compilers' output is logged at `level`. If `verbose` is true, the commands and their output are logged at level
+    The compilers' output is logged at `level`. With `verbose=True`, the commands and their output are logged at level
     INFO. `name` is the module's name for error messages. If the build is not urgent, it gets the lowest priority and
     one processor.
 
@@ -119,7 +117,7 @@ def run_ninja(  # noqa: PLR0913  what is run, and how it is shown
         ToolchainError: ninja cannot be run, or failed before it ran a command.
     """
     _stop_at_exit()
-    process = None
+    process, verbose = None, shown_log.is_shown
     try:
         with _delayed_signals():
             jobs = () if is_urgent else ("-j1",)

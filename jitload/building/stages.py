@@ -47,6 +47,11 @@ class _ShownLog:
             self._changes.callback(_log.setLevel, _log.level)
             _log.setLevel(logging.INFO)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a thread is in the block. Builds then log their commands, too."""
+        return self._blocks > 0
+
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._blocks -= 1

@@ -60,8 +60,10 @@ class Work:
     """A build in progress, in the private directory `dir` on the cache's file system.
 
     `entry` is None until this build is published. If another process has already published the entry, `entry` is set
-    from the start.
+    from the start. `needs_library` says whether kernels need a library, and not only a record.
     """
+
+    needs_library = False
 
     def __init__(
         self, directory: Path, key: CacheKey, cache_dir: Path, settings: Settings, entry: Entry | None = None
@@ -150,6 +152,7 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
             yield Work(no_dir, key, cache_dir, settings, entry)
             return
         with _work_dir(cache_dir, key, settings) as work:
+            work.needs_library = needs_library
             yield work
     after_build(cache_dir, settings)
 

@@ -43,7 +43,7 @@ _INSTRUMENTED_LINK_OPTIONS = (*_LINK_OPTIONS, "-Wl,--wrap=memset", "-Wl,--wrap=m
 
 
 def build_cpu_library(
-    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU and on any GPUs in the request.
 
@@ -81,7 +81,7 @@ def build_cpu_library(
         options = _INSTRUMENTED_LINK_OPTIONS if request.instrumentation else _LINK_OPTIONS
         embedded, product = write_wrapper(work.dir), request.product
         write_ninja(work.dir, library_steps(compiler, embedded, (*objects, *runtimes), product, options))
-        run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
+        run_ninja(ninja, work.dir, name=request.name)
         headers = {*check.result(), *(path for gpus in compiled for gpu in gpus for path in gpu.headers)}
         for program in programs:
             headers.update(_headers_read(request, toolchain, work, program))

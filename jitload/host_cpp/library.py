@@ -56,13 +56,13 @@ from jitload.toolchain.libraries import library_hint, library_include_dirs
 
 
 def build_host_library(
-    request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work
 ) -> tuple[Path, ...]:
     """Build the library or object file of a request in `work.dir`. Return the user's files on which it depends."""
     assert request.host is not None
     check_cubins(request.host)
     check_has_exports(request)
-    build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
+    build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work)
     build = replace(build, exports=choose_host_exports(request), library_dirs=library_include_dirs(cuda))
     if _probably_launches(request.host):
         build = replace(build, launcher=_find_launcher(build))
@@ -123,7 +123,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     write_ninja(work_dir, steps)
     ninja = find_ninja(request.settings)
     try:
-        run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
+        run_ninja(ninja, work_dir, name=request.name, level=logging.WARNING)
     except CompileError as error:
         hint = _hint(error.log, build)
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):

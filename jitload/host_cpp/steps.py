@@ -52,7 +52,6 @@ class HostBuild:
         cuda: The compiler of device code and the CUDA headers, or None if the build needs neither.
         compiler: The host compiler.
         work: The directory to build in.
-        verbose: Whether to log the commands.
         library_dirs: The header directories of CUDA's libraries, which are searched last.
         link_flags: Options for the link, in addition to those of every library.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
@@ -69,7 +68,6 @@ class HostBuild:
     cuda: CudaToolchain | Nvcc | None
     compiler: Compiler
     work: Work
-    verbose: bool
     library_dirs: tuple[Path, ...] = ()
     link_flags: tuple[str, ...] = ()
     precompiled: Mapping[str, PrecompiledHeader] = field(default_factory=dict)

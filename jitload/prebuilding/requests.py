@@ -11,7 +11,7 @@ import pickle
 import pickletools
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,20 +94,22 @@ def build_request(fields: Any) -> Entry:
     Raises:
         JitLoadError: `fields` is not a valid request, or the library cannot be built or kept in the cache.
     """
+    from jitload.building.stages import shown_log
     from jitload.cache.entry import find_cache_dir, is_in_private_cache
     from jitload.pipeline import find_or_build
     from jitload.settings import read_settings
 
-    request, is_verbose = read_request(fields)
-    entry = find_or_build(request, verbose=is_verbose)
+    request = read_request(fields)
+    with shown_log if fields.get("verbose") else nullcontext():
+        entry = find_or_build(request)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
         raise CacheError(f"the cache {cache_dir} cannot be written. Set JITLOAD_CACHE_DIR to another directory.")
     return entry
 
 
-def read_request(fields: Any, makes: Literal["library", "module"] = "library") -> tuple[Request, bool]:
-    """Return the request for a mapping of keywords, and the value of `verbose`."""
+def read_request(fields: Any, makes: Literal["library", "module"] = "library") -> Request:
+    """Return the request for a mapping of keywords."""
     if not isinstance(fields, Mapping):
         raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
     fields = {name: value for name, value in fields.items() if name != "tune"}  # the jobs of `jitload tune`
@@ -120,14 +122,11 @@ def read_request(fields: Any, makes: Literal["library", "module"] = "library") -
     from jitload.request.recording import decode_call
     from jitload.request.request import make_request
 
-    return make_request(decode_call(fields)), False
+    return make_request(decode_call(fields))
 
 
-def _library_request(fields: Mapping[str, Any], makes: Literal["library", "module"]) -> tuple[Request, bool]:
-    """Return the request for `build_inline`, and the value of `verbose`.
-
-    If `fields` names files, the request is for `build`.
-    """
+def _library_request(fields: Mapping[str, Any], makes: Literal["library", "module"]) -> Request:
+    """Return the request for `build_inline`, or if `fields` names files, for `build`."""
     from jitload.api import build, build_inline
     from jitload.request.arguments import OPTION_LISTS, Call, check_flags, read_instrumentation, read_options
     from jitload.request.request import make_request
@@ -150,7 +149,7 @@ def _library_request(fields: Mapping[str, Any], makes: Literal["library", "modul
         tuned=read_tuned(given["tuned"]),
         **{name: given[name] for name in ("functions", "arch", "kind", "gpu_check", "isolate")},
     )
-    return make_request(call), given["verbose"]
+    return make_request(call)
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,16 +162,15 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
     return bound.arguments
 
 
-def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request for `load_triton`, and the value of `verbose`."""
+def _triton_request(fields: Mapping[str, Any]) -> Request:
+    """Return the request for `load_triton`."""
     from jitload.cache.entry import find_cache_dir
     from jitload.settings import read_settings
     from jitload.triton.kernel import CompileSpec
     from jitload.triton.request import make_triton_request
 
-    options = dict(fields)
+    options = {word: value for word, value in fields.items() if word != "verbose"}
     name, kernel = options.pop("name", None), options.pop("kernel")
-    is_verbose = bool(options.pop("verbose", False))
     recorded_archs = options.pop("archs", None) or "native"
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args, tuned, nearest = options.pop("args", None) or (), options.pop("tuned", None), options.pop("nearest", None)
@@ -193,4 +191,4 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
             f"{name!r} cannot be cached, because its key would be incomplete: a source cannot be read, or an object of "
             "yours is compiled in"
         )
-    return request, is_verbose
+    return request

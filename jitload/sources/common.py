@@ -51,7 +51,7 @@ class Source(Protocol):
     def key_parts(self, request: Request, tools: Tools) -> Parts:
         """Return the parts of the key that only this kind of source has."""
 
-    def build(self, request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
+    def build(self, request: Request, tools: Tools, work: Work) -> Entry:
         """Build in `work.dir`, and publish the result: a library, or a record of kernels."""
 
 
@@ -66,13 +66,12 @@ def source_of(request: Request) -> Source:
     return module  # type: ignore[no-any-return]
 
 
-def build_entry(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
+def build_entry(request: Request, tools: Tools, work: Work) -> Entry:
     """Build a request, with all variants of its kernels, and publish the result."""
     from jitload.request.kind import kernels_alone
     from jitload.request.variants import expand
 
-    whole = expand(kernels_alone(request))
-    return source_of(request).build(whole, tools, work, needs_library=needs_library, verbose=verbose)
+    return source_of(request).build(expand(kernels_alone(request)), tools, work)
 
 
 def find_tools(
@@ -189,12 +188,7 @@ def libc_version() -> str:
 
 
 def build_kernels(
-    request: Request,
-    work: Work,
-    write_kernels: Callable[[], tuple[tuple[str, ...], tuple[Path, ...]]],
-    *,
-    needs_library: bool,
-    verbose: bool,
+    request: Request, work: Work, write_kernels: Callable[[], tuple[tuple[str, ...], tuple[Path, ...]]]
 ) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result.
 
@@ -202,16 +196,16 @@ def build_kernels(
     read.
     """
     local = request.settings._replace(remote="")  # the remote store has been asked already
-    if needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
+    if work.needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
         from jitload.building.library import is_whole, publish_library
 
         if is_whole(recorded, work.cache_dir):  # the kernels have been compiled already
-            return publish_library(recorded, request, work, verbose=verbose)
+            return publish_library(recorded, request, work)
     images, dependencies = write_kernels()
-    if not needs_library:
+    if not work.needs_library:
         return work.publish(RECORD_FILE, dependencies, images)
 
     from jitload.building.library import link_library
 
-    link_library(request, work.dir, verbose=verbose)
+    link_library(request, work.dir)
     return work.publish(request.product, dependencies)

@@ -38,13 +38,13 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     )
 
 
-def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:  # noqa: ARG001
+def build(request: Request, tools: Tools, work: Work) -> Entry:
     """Build and publish the library."""
     from jitload.building.ninja import check_is_made
     from jitload.cpu.library import build_cpu_library
 
     assert not isinstance(tools.cuda, Nvcc)
     compiler = find_compiler(request.settings, needs_gcc=True)
-    dependencies = build_cpu_library(request, tools.cuda, compiler, work, verbose=verbose)
+    dependencies = build_cpu_library(request, tools.cuda, compiler, work)
     check_is_made(work.dir / request.product, compiler.command)
     return work.publish(request.product, dependencies)

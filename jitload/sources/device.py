@@ -29,15 +29,15 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     return (("bounds", "check"),) if request.settings.checks_bounds else ()
 
 
-def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
+def build(request: Request, tools: Tools, work: Work) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
 
     def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
         assert not isinstance(tools.cuda, Nvcc)
-        preparation = (tools.cuda and tools.cuda.nvrtc_path, needs_library)
+        preparation = (tools.cuda and tools.cuda.nvrtc_path, work.needs_library)
         if request.settings.isolates or preparation not in _prepared:
             _prepared.add(preparation)
-            run_in_background(_prepare_build, request, tools.cuda, needs_library)
+            run_in_background(_prepare_build, request, tools.cuda, work.needs_library)
 
         from jitload.kernels.bounds import add_bound_checks
         from jitload.kernels.compilation import compile_device_code
@@ -54,7 +54,7 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
         images = write_sources(request, compiled, work.dir)
         return images, tuple(sorted({path for codes in compiled for code in codes for path in code.headers}))
 
-    return build_kernels(request, work, write_kernels, needs_library=needs_library, verbose=verbose)
+    return build_kernels(request, work, write_kernels)
 
 
 def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: object) -> None:

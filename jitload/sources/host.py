@@ -61,12 +61,12 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     )
 
 
-def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:  # noqa: ARG001
+def build(request: Request, tools: Tools, work: Work) -> Entry:
     """Build and publish the library, object file or program."""
     from jitload.building.ninja import check_is_made
     from jitload.host_cpp.library import build_host_library
 
     compiler = find_compiler(request.settings)
-    dependencies = build_host_library(request, tools.cuda, compiler, work, verbose=verbose)
+    dependencies = build_host_library(request, tools.cuda, compiler, work)
     check_is_made(work.dir / request.product, compiler.command)
     return work.publish(request.product, dependencies)

@@ -22,7 +22,7 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     return request.triton.parts
 
 
-def build(request: Request, _tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
+def build(request: Request, _tools: Tools, work: Work) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
 
     def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -30,4 +30,4 @@ def build(request: Request, _tools: Tools, work: Work, *, needs_library: bool, v
 
         return write_triton_kernels(request, work.dir), ()
 
-    return build_kernels(request, work, write_kernels, needs_library=needs_library, verbose=verbose)
+    return build_kernels(request, work, write_kernels)
