@@ -50,6 +50,7 @@ torch::Tensor list() { return torch::tensor({1.5, 2.5}, torch::kInt); }
 torch::Tensor halves() { return torch::tensor({3.4e38, 2.0}, torch::kBFloat16); }
 torch::Tensor chosen(torch::Tensor x, double n) { return torch::where(x > 0, x, n); }
 torch::Tensor counted(torch::Tensor x) { return torch::arange_out(x, 5); }
+torch::Tensor spaced(torch::Tensor x) { return torch::linspace(x, 2, 3); }
 torch::Tensor sliced(torch::Tensor x, int64_t i) { return x.index({torch::indexing::Slice(i)}); }
 torch::Tensor single() { return torch::tensor(1.5); }
 void scatter_add(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.scatter_add_(0, index, y); }
@@ -61,7 +62,7 @@ torch::Tensor dropped(torch::Tensor x) { return torch::dropout(x, 0.5, true); }
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
     "is_more put list single scatter_add accumulate assigned filled multiply_lists normal dropped halves "
-    "chosen sliced counted"
+    "chosen sliced counted spaced"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -279,6 +280,7 @@ def test_numbers_at_the_limits(module: ModuleType):
     assert module.counted(torch.tensor(7.0)).tolist() == [0, 1, 2, 3, 4]
     with torch.no_grad():
         assert module.counted(torch.ones(5, requires_grad=True)).requires_grad
+    assert module.spaced(torch.tensor(1.0, requires_grad=True)).requires_grad
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch 2.14 calls it

@@ -132,7 +132,8 @@ Object find_exact(const Operator& op) {
 /* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
  * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
-  if (strchr(op.results, '_') != nullptr && op.name[strlen(op.name) - 1] != '_') return nullptr; /* it may clear requires_grad of `out` */
+  const bool is_out = strchr(op.results, '_') != nullptr && op.name[strlen(op.name) - 1] != '_';
+  if (is_out || (strstr(op.names, "pin_memory ") && strstr(op.overload, "Tensor"))) return nullptr; /* there, gradients end */
   if (strncmp(op.names, "self ", 5) == 0 || strstr(op.names, " self ")) return nullptr; /* there, a number has this name, no tensor */
   const char* const name = op.name + sizeof "aten::" - 1;
   /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
@@ -403,8 +404,7 @@ uint64_t list_item(uint64_t list, size_t index) {
   return item;
 }
 void delete_list(uint64_t list) { interface().torch_delete_list(reinterpret_cast<void*>(list)); }
-namespace {
-std::string take_text(void* text) {
+static std::string take_text(void* text) {
   size_t size = 0;
   const char* characters = "";
   call_torch("torch_string_length", text, &size);
@@ -413,7 +413,6 @@ std::string take_text(void* text) {
   call_torch("torch_delete_string", text);
   return copy;
 }
-}  // namespace
 void take_value(unsigned code, uint64_t bits, void* value) {
   switch (static_cast<Type>(code)) {
     case Type::tensor: *static_cast<at::Tensor*>(value) = at::Tensor(take_tensor(bits)); break;
