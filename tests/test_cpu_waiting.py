@@ -82,7 +82,7 @@ __global__ void waits(int* x) { /* the last thread's number is released by its p
 __global__ void changes(int* x, float* f, unsigned long long* u) {
   int expected = 0, desired = 7;
   __nv_atomic_store_n(x, 3, __NV_ATOMIC_RELEASE);
-  __nv_atomic_load(x, x + 1, __NV_ATOMIC_RELAXED);
+  ::__nv_atomic_load(x, x + 1, __NV_ATOMIC_RELAXED);
   x[2] = __nv_atomic_fetch_sub(x, 1, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
   __nv_atomic_max(x, 50, __NV_ATOMIC_RELAXED);
   x[3] = __nv_atomic_compare_exchange_n(x, &expected, 9, true, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_RELAXED);

@@ -340,7 +340,10 @@ def test_a_library_without_names_asks_for_names():
     text = "__global__ void k(int* x) { *x = 1; }\nvoid run(int* x) { k<<<1, 1>>>(x); }"
     with pytest.raises(LaunchSpecError, match=r"either kernels or host functions.*functions are: run\..*are: k\. C"):
         jitload.build_inline("p", cuda_sources=text, arch=ARCH)
-    with pytest.raises(LaunchSpecError, match=r"The kernels are: k\. For kernels, leave kind= out\."):
+    text += "".join(f"int f{i}() {{ return 0; }}" for i in range(99))
+    with pytest.raises(
+        LaunchSpecError, match=r"run, f0.* and 88 more\. The kernels are: k\. For kernels, leave kind= out"
+    ):
         jitload.build_inline("p", cuda_sources=text, arch=ARCH, kind="mixed")
 
 

@@ -19,7 +19,7 @@ _DIAGNOSTIC = (
 _NARROW_FLOATS = {"bf16": "bfloat162?", "fp16": "half2?|float16"}
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
-_FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11|tvm)/"
+_FOR_HOST_CODE = r"(?:(torch|ATen|c10)|pybind11|tvm|dlpack)/"
 _HOST_FUNCTION = "is considered a host function"
 # Names of the standard headers that are CCCL's.
 _FROM_CCCL = (
@@ -38,6 +38,17 @@ _HINTS = (
     (
         r"(?s)\A(?=.*unrecognized token).*[^\0-\x7f]",
         "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes.",
+    ),
+    (
+        "is not supported when compiling with NVRTC",
+        Words(
+            "Host code calls the functions of this header, and nvcc compiles them: pass the source to ",
+            *(Argument("load_inline()"), " and name the host function that calls them, "),
+            *(
+                Argument("functions", "run", python="functions=['run']"),
+                ". Kernels call those of cub/block and cub/warp.",
+            ),
+        ),
     ),
     ("annotation on lambda", "Remove __device__ from the lambda: within a kernel, it runs on the GPU without it."),
     (
@@ -149,8 +160,12 @@ def missing_header_hint(header: str, compiler: str) -> str:
         return hint
     if header.startswith("curand"):
         return f"{header!r} was not found. Install it with: pip install nvidia-curand  (nvidia-curand-cu12 for CUDA 12)"
-    if re.match(_FOR_HOST_CODE, header):
-        return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
+    if match := re.match(_FOR_HOST_CODE, header):
+        return Words(
+            f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out. ",
+            *("For GPUs, ", "jitload.cpp_extension" if match[1] else Argument("load_inline()")),
+            " builds the whole source.",
+        )
     return Words(
         *(
             f"{compiler} has no {header!r}: pass its directory in ",

@@ -11,7 +11,8 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from jitload.words import Argument, Words
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
+_MAX_NAMES = 12  # that a message lists
 # The Python types of results, indexed by the kinds of results in host_result.h.
 _RESULTS = ("", "None", "int", "int", "float", "bool", "None")
 _CONVERTED = len(_RESULTS)  # the kind of a function that takes or returns an object of tvm-ffi
@@ -156,7 +158,13 @@ def _kernel_names(units: Iterable[Unit]) -> tuple[str, ...]:
 
 def _listed(units: Sequence[Unit], include_dirs: Sequence[str]) -> str:
     functions, kernels = _host_names(units, include_dirs), _kernel_names(units)
-    return f"The host functions are: {', '.join(functions) or 'none'}. The kernels are: {', '.join(kernels) or 'none'}."
+    return f"The host functions are: {_first_names(functions)}. The kernels are: {_first_names(kernels)}."
+
+
+def _first_names(names: Collection[str]) -> str:
+    """Return the first names, which are those of the sources. Their headers may have hundreds."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(islice(names, _MAX_NAMES)) + more or "none"
 
 
 def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction, ...]:
@@ -208,8 +216,7 @@ def _host_export(
         suggestion = nearest_name(name, names)
         hint = f"Did you mean {suggestion!r}? " if suggestion else ""
         problem = f"no file defines a host function {target!r}"
-        functions = ", ".join(names) or "none"
-        raise LaunchSpecError(problem, field="functions", hint=f"{hint}The host functions are: {functions}")
+        raise LaunchSpecError(problem, field="functions", hint=f"{hint}The host functions are: {_first_names(names)}")
     candidates = _without_declarations(matches.get(unit, ()))
     if not is_plain and (fields := _fields_of(launch)):
         problem = (

@@ -49,15 +49,16 @@ extern "C" __global__ void group_shapes(int* out) {
   cg::thread_block_tile<4> in_sixteen = cg::tiled_partition<4>(sixteen);
   cg::thread_block_tile<4> in_warp = cg::tiled_partition<4>(warp);
   cg::thread_block_tile<4> in_block = cg::tiled_partition<4>(block);
-  cg::thread_block_tile<4, cg::thread_block> named = cg::tiled_partition<4, cg::thread_block>(block);
+  cg::thread_block_tile<4, cg::thread_block> named = cg::tiled_partition<4, cg::thread_block>(block), other = named;
   cg::thread_block_tile<4> copy(in_sixteen);
+  named = other, __prof_trigger(0);
   static_assert(decltype(warp)::size() == 32 && decltype(sixteen)::num_threads() == 16, "");
   rows.shape(typed), rows.shape(warp), rows.shape(sixteen), rows.shape(in_sixteen), rows.shape(in_warp);
   rows.shape(in_block), rows.shape(named), rows.shape(copy);
   rows.shape(cg::this_thread()), rows.warp_argument(typed), rows.tile_argument(sixteen), rows.tile_argument(warp);
   cg::thread_group group = sixteen;
   rows.any_group(block), rows.any_group(typed), rows.any_group(in_sixteen), rows.any_group(group);
-  rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block));
+  rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block)), rows.any_group(grid);
   cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(group);
 }
 

@@ -95,13 +95,13 @@ struct tile : lanes<tile<Size>> {
   static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
 };
 
-enum group_type { coalesced_type = 1, block_type = 4 };
+enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
 
 }  // namespace __jitload_groups
 
 /* ---- the groups ------------------------------------------------------------------------------------------------- */
 
-/* Any group. A group within a warp has a mask of its lanes; a block has no mask. */
+/* Any group. A group within a warp has a mask of its lanes; a block and a grid have no mask. */
 class thread_group {
  public:
   __JITLOAD_MEMBER thread_group(__jitload_groups::group_type type, unsigned mask) : type_(type), mask_(mask) {}
@@ -131,8 +131,9 @@ class thread_block : public thread_group {
 };
 __JITLOAD_INLINE thread_block this_thread_block() { return thread_block(__jitload_groups::block_type, 0); }
 
-class grid_group {
+class grid_group : public thread_group {
  public:
+  using thread_group::thread_group;
   static __JITLOAD_MEMBER bool is_valid() { return false; } /* false, as in a launch that is not cooperative */
   void sync() const = delete;
   static __JITLOAD_MEMBER unsigned long long size() { return num_blocks() * thread_block::size(); }
@@ -157,7 +158,7 @@ class grid_group {
                 blockIdx.z * blockDim.z + threadIdx.z);
   }
 };
-__JITLOAD_INLINE grid_group this_grid() { return grid_group(); }
+__JITLOAD_INLINE grid_group this_grid() { return grid_group(__jitload_groups::grid_type, 0); }
 
 class coalesced_group : public thread_group, public __jitload_groups::lanes<coalesced_group> {
  public:
@@ -229,7 +230,7 @@ class thread_block_tile : public __jitload_groups::tile<Size>, public thread_gro
   __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
 
  private:
-  const unsigned meta_rank_, meta_size_;
+  unsigned meta_rank_, meta_size_;
 };
 
 template <unsigned int Size, class Parent>
@@ -271,6 +272,8 @@ __JITLOAD_INLINE thread_group tiled_partition(const thread_group& parent, unsign
   if (parent.get_type() == __jitload_groups::block_type) { /* the last warp of a block may have fewer lanes */
     const unsigned rest = thread_block::size() - (__jitload_rank() & ~31u);
     mask = rest >= 32 ? ~0u : (1u << rest) - 1;
+  } else if (parent.get_type() == __jitload_groups::grid_type) {
+    __jitload_stop("tiled_partition() of a grid");
   }
   return thread_group(__jitload_groups::coalesced_type, __jitload_groups::part_of(mask, size));
 }
@@ -307,12 +310,15 @@ __JITLOAD_INLINE coalesced_group labeled_partition(const Group& parent, Label la
 /* ---- any group -------------------------------------------------------------------------------------------------- */
 
 __JITLOAD_MEMBER unsigned long long thread_group::size() const {
+  if (type_ == __jitload_groups::grid_type) return grid_group::size();
   return type_ == __jitload_groups::block_type ? thread_block::size() : (unsigned)__popc(mask_);
 }
 __JITLOAD_MEMBER unsigned long long thread_group::thread_rank() const {
+  if (type_ == __jitload_groups::grid_type) return grid_group::thread_rank();
   return type_ == __jitload_groups::block_type ? __jitload_rank() : __jitload_groups::rank_in(mask_);
 }
 __JITLOAD_MEMBER void thread_group::sync(__jitload_site site) const {
+  if (type_ == __jitload_groups::grid_type) __jitload_stop("a barrier of the whole grid, which is GPU only,");
   type_ == __jitload_groups::block_type ? __syncthreads(site) : __syncwarp(mask_);
 }
 

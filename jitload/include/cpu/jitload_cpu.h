@@ -127,6 +127,7 @@ __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
 
 __JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
 __JITLOAD_INLINE void __brkpt() {}
+__JITLOAD_INLINE void __prof_trigger(int) {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 

@@ -166,23 +166,36 @@ enum {
   __NV_THREAD_SCOPE_SYSTEM
 };
 
-/* A loop around a load, or around an exchange that fails, waits for another thread. The last parameters, which are left
- * out here, are orders and the scope. */
-#define __nv_atomic_load(p, result, ...) (__jitload_yield(), __atomic_load(p, result, __ATOMIC_SEQ_CST))
-#define __nv_atomic_load_n(p, ...) (__jitload_yield(), __atomic_load_n(p, __ATOMIC_SEQ_CST))
-#define __nv_atomic_store(p, value, ...) __atomic_store(p, value, __ATOMIC_SEQ_CST)
-#define __nv_atomic_store_n(p, value, ...) __atomic_store_n(p, value, __ATOMIC_SEQ_CST)
-#define __nv_atomic_exchange(p, value, result, ...) (__jitload_yield(), __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST))
-#define __nv_atomic_exchange_n(p, value, ...) (__jitload_yield(), __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST))
-#define __nv_atomic_compare_exchange(p, expected, desired, ...) \
-  (__atomic_compare_exchange(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || __jitload_failed())
-#define __nv_atomic_compare_exchange_n(p, expected, desired, ...) \
-  (__atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || __jitload_failed())
-#define __nv_atomic_thread_fence(...) __atomic_thread_fence(__ATOMIC_SEQ_CST)
-__JITLOAD_INLINE bool __jitload_failed() {
-  __jitload_yield();
-  return false;
-}
+/* A loop around a load, or around an exchange that fails, waits for another thread. The last parameters, which have no
+ * names here, are orders and the scope. */
+#define __JITLOAD_NV_ATOMIC(name, result, parameters, ...) \
+  template <class __jitload_t>                             \
+  __JITLOAD_INLINE result __nv_atomic_##name parameters { __VA_ARGS__; }
+#define __JITLOAD_VALUE typename __jitload_same<__jitload_t>::type
+__JITLOAD_NV_ATOMIC(load, void, (const __jitload_t* p, __jitload_t* result, int, int = 0), __jitload_yield();
+                    __atomic_load(p, result, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(load_n, __jitload_t, (const __jitload_t* p, int, int = 0), __jitload_yield();
+                    return __atomic_load_n(p, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(store, void, (__jitload_t* p, __jitload_t* value, int, int = 0),
+                    __atomic_store(p, value, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(store_n, void, (__jitload_t* p, __JITLOAD_VALUE value, int, int = 0),
+                    __atomic_store_n(p, value, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(exchange, void, (__jitload_t* p, __jitload_t* value, __jitload_t* result, int, int = 0),
+                    __jitload_yield();
+                    __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(exchange_n, __jitload_t, (__jitload_t* p, __JITLOAD_VALUE value, int, int = 0), __jitload_yield();
+                    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST))
+__JITLOAD_NV_ATOMIC(compare_exchange, bool,
+                    (__jitload_t* p, __jitload_t* expected, __jitload_t* desired, bool, int, int, int = 0),
+                    const bool is_equal = __atomic_compare_exchange(p, expected, desired, false, __ATOMIC_SEQ_CST,
+                                                                    __ATOMIC_SEQ_CST);
+                    if (!is_equal) __jitload_yield(); return is_equal)
+__JITLOAD_NV_ATOMIC(compare_exchange_n, bool,
+                    (__jitload_t* p, __jitload_t* expected, __JITLOAD_VALUE desired, bool, int, int, int = 0),
+                    return __nv_atomic_compare_exchange(p, expected, &desired, false, 0, 0))
+#undef __JITLOAD_VALUE
+#undef __JITLOAD_NV_ATOMIC
+__JITLOAD_INLINE void __nv_atomic_thread_fence(int, int = 0) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 template <size_t>
 struct __jitload_word;
