@@ -16,7 +16,7 @@ import secrets
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -39,7 +39,7 @@ _MEMBER = re.compile(
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
 _FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
-_Archive = AbstractContextManager[IO[bytes]]
+_Archive = AbstractContextManager[gzip.GzipFile]
 _MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
 
 
@@ -96,8 +96,8 @@ def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
             _write_directory(contents, unfinished)
         else:
             check_archive_name(target.name)
-            with _open_gzip(unfinished, "wb") as stream:
-                _write_tar(stream, contents)
+            with unfinished.open("wb") as file:
+                _write_gzip(file, contents, 6)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -125,7 +125,7 @@ def _read_directory(directory: Path) -> Iterator[_Archive]:
         data = (directory / Path(name).name).read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError(f"{name[:80]!r} does not have the digest in {MANIFEST}")
-        yield _open_packed(data)
+        yield gzip.GzipFile(fileobj=io.BytesIO(data))
 
 
 def check_archive_name(name: str) -> None:
@@ -134,15 +134,10 @@ def check_archive_name(name: str) -> None:
         raise CacheError(f"{name!r} must end in .tar.gz, or have no suffix: then it becomes a directory")
 
 
-@contextmanager
-def _open_gzip(path: Path, mode: str) -> Iterator[Any]:
+def _write_gzip(file: IO[bytes], contents: Mapping[Path, Sequence[str]], level: int) -> None:
     # Without a file name and a time in the header, the same entries give the same archive.
-    with path.open(mode) as file, gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
-        yield stream
-
-
-def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> None:
-    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
+    stream: Any = gzip.GzipFile("", "wb", level, file, mtime=0)
+    with stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
         for leaf, files in contents.items():
             for name in (MANIFEST, *files):
                 info = tarfile.TarInfo(f"{leaf.parent.name}/{leaf.name}/{name}")
@@ -163,7 +158,7 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries. Nothing was added to the cache.
     """
-    archives = _read_directory(source) if source.is_dir() else iter([_open_gzip(source, "rb")])
+    archives = _read_directory(source) if source.is_dir() else (gzip.GzipFile(path) for path in [source])
     return _unpack(cache_dir, archives, f"the archive {source}", max_size=max_size)
 
 
@@ -217,7 +212,7 @@ def _members(archives: Iterable[_Archive], max_size: int) -> Iterator[tuple[tarf
 class _LimitedStream:
     """The uncompressed data of an archive. Headers, which `tarfile` keeps in memory, count towards the limit, too."""
 
-    def __init__(self, stream: IO[bytes], max_size: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, max_size: int) -> None:
         self._stream, self._max_size, self._left = stream, max_size, 2 * max_size
         self.last_block = b""
 
@@ -250,7 +245,8 @@ def _publish(leaf: Path, cache_dir: Path) -> bool:
 
 def _product_digest(leaf_dir: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(read_manifest(leaf_dir)["sha256"])
+        manifest = read_manifest(leaf_dir)
+        return str(manifest["files"][manifest["product"]][1])
     return ""
 
 
@@ -271,19 +267,14 @@ def pack_key(key_dir: Path) -> bytes:
 
 def _pack(contents: Mapping[Path, Sequence[str]]) -> bytes:
     packed = io.BytesIO()
-    stream: Any
-    with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
-        _write_tar(stream, contents)
+    _write_gzip(packed, contents, 1)
     return packed.getvalue()
-
-
-def _open_packed(data: bytes) -> Any:
-    return gzip.GzipFile(fileobj=io.BytesIO(data))
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
     """Add the entries of an archive by `pack_key` to a cache. Refuse entries outside the directory `key_dir_name`."""
-    return _unpack(cache_dir, [_open_packed(data)], "its archive", max_size=max_size, only=key_dir_name)
+    archive = gzip.GzipFile(fileobj=io.BytesIO(data))
+    return _unpack(cache_dir, [archive], "its archive", max_size=max_size, only=key_dir_name)
 
 
 # ---- a bundle --------------------------------------------------------------------------------------------------

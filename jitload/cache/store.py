@@ -307,8 +307,6 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "name": key.name,
         "key": key.digest,
         "product": product,
-        "size": files[product][0],
-        "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
         "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "images": list(images),
