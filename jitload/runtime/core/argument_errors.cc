@@ -318,14 +318,10 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
       return jitload_fail("ValueError", "%s(): argument '%s' has no memory: it is a fake tensor, or its storage "
                           "was freed", kernel->name, param->name);
     }
-  } else if (jitload_read_address(param, value, &address)) {
-    return 0;
+  } else if (!jitload_read_address(param, value, &address)) {
+    return 0; /* jitload_check_range reports it */
   }
-  const int is_number = tensor == NULL && value->type_index != kTVMFFIOpaquePtr;
-  uint64_t ignored;
-  if (is_number && value->type_index == kTVMFFIInt && value->v_int64 < 0) return 0; /* jitload_check_range reports it */
-  if (is_number && value->type_index == JITLOAD_BIG_INT && !jitload_read_big_int(value, &ignored)) return 0;
-  if ((address & (uint64_t)(param->alignment - 1)) == 0) return 0;
+  if (jitload_is_aligned(param, address)) return 0;
   char copy[384] = "; ";
   jitload_format_copy(kernel, param, "clone", copy + 2, sizeof copy - 2);
   return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx%s",
@@ -357,14 +353,13 @@ int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param*
 static int jitload_check_range(const jitload_kernel* kernel, const jitload_param* param,
                                const TVMFFIAny* value) {
   uint64_t ignored;
+  int is_read = 1;
   if (param->kind == JITLOAD_POINTER) {
-    const int is_number = value->type_index == kTVMFFIInt || value->type_index == JITLOAD_BIG_INT;
-    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_raise_range_error(kernel, param,
-                                                                                                      value);
+    is_read = jitload_get_tensor(value) != NULL || jitload_read_address(param, value, &ignored);
+  } else if (param->kind != JITLOAD_STRUCT) {
+    is_read = jitload_read_number(param, value, &ignored);
   }
-  if (param->kind != JITLOAD_INT && param->kind != JITLOAD_UINT) return 0;
-  if (jitload_read_number(param, value, &ignored)) return 0;
-  return jitload_raise_range_error(kernel, param, value);
+  return is_read ? 0 : jitload_raise_range_error(kernel, param, value);
 }
 
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {

@@ -151,16 +151,10 @@ int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
 
 /* Read an address: None or an int if the `Launch` allows them, or a ctypes pointer. */
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
-  if (value->type_index == kTVMFFIOpaquePtr) {
-    *out = (uint64_t)(uintptr_t)value->v_ptr;
-  } else if (value->type_index == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) {
-    *out = 0;
-  } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
-    *out = (uint64_t)value->v_int64;
-    if (value->v_int64 < 0) return 0;
-  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_read_big_int(value,
-                                                                                                            out)) {
-    return 0;
-  }
-  return (*out & (uint64_t)(param->alignment - 1)) == 0;
+  const int32_t type = value->type_index;
+  *out = type == kTVMFFINone ? 0 : (uint64_t)value->v_int64; /* which is also a ctypes pointer */
+  if (type == kTVMFFIOpaquePtr) return 1;
+  if (type == kTVMFFINone) return (param->flags & JITLOAD_NULLABLE) != 0;
+  if (!(param->flags & JITLOAD_RAW)) return 0;
+  return type == kTVMFFIInt ? value->v_int64 >= 0 : type == JITLOAD_BIG_INT && jitload_read_big_int(value, out);
 }

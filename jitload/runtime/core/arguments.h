@@ -117,6 +117,10 @@ static inline uint64_t jitload_tensor_address(const DLTensor* tensor) {
   return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
 }
 
+static inline int jitload_is_aligned(const jitload_param* param, uint64_t address) {
+  return (address & (uint64_t)(param->alignment - 1)) == 0;
+}
+
 static inline int jitload_int_fits(const jitload_param* param, int64_t value) {
   const int unused_bits = 64 - 8 * (int)param->size;
   if (param->kind == JITLOAD_UINT) {
@@ -154,7 +158,7 @@ static inline uint64_t jitload_encode_float(const jitload_param* param, double v
 static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIAny* value, uint64_t* out,
                                        int32_t* device) {
   const DLTensor* tensor = jitload_get_tensor(value);
-  if (tensor == NULL) return jitload_read_address(param, value, out);
+  if (tensor == NULL) return jitload_read_address(param, value, out) && jitload_is_aligned(param, *out);
   int32_t tensor_device = tensor->device.device_id;
   if (!jitload_dtype_fits(param, tensor->dtype)) return 0;
   const int is_of_host = (param->flags & JITLOAD_HOST) != 0;
@@ -171,7 +175,7 @@ static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIA
   if (!(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) return 0;
   *out = jitload_tensor_address(tensor);
   if (__builtin_expect(*out == 0, 0)) return jitload_is_empty(tensor);
-  return (*out & (uint64_t)(param->alignment - 1)) == 0;
+  return jitload_is_aligned(param, *out);
 }
 
 static inline int jitload_read_number(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {

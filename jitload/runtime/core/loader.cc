@@ -113,10 +113,7 @@ int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jit
 }
 
 /* Return a configured function. args: the module, and those of `jitload_read_config`. */
-JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 12) {
-    return jitload_fail("TypeError", "_jitload_configure() takes 12 arguments, got %d", (int)num_args);
-  }
+JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny* result) {
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
@@ -153,9 +150,8 @@ JITLOAD_LOADER_FUNCTION(metadata)(void*, const TVMFFIAny* args, int32_t, TVMFFIA
 
 /* Return the address of one of a kernel's cubins, or None after the last. args: (module, kernel index, index of the
  * cubin). */
-JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 3) return jitload_fail("TypeError", "_jitload_image() takes 3 arguments, got %d", (int)num_args);
-  const jitload_kernel* kernel = &jitload_get_module(args)->kernels[args[1].v_int64];
+JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny* result) {
+  const jitload_kernel* kernel = jitload_get_kernel(args);
   int64_t left = args[2].v_int64;
   for (int32_t i = 0; i < kernel->module->image_count; ++i) {
     if (kernel->module->images[i].group != kernel->group || left-- != 0) continue;
@@ -260,9 +256,6 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
 /* Return a tensor over a variable on the current device; a library for both CPU and GPU prefers a GPU. args: (module,
  * index of the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
 JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args < 4) {
-    return jitload_fail("TypeError", "_jitload_global() takes at least 4 arguments, got %d", (int)num_args);
-  }
   const jitload_module* module = jitload_get_module(args);
   ++args, --num_args;
   const jitload_variable* variable = &module->variables[args[0].v_int64];

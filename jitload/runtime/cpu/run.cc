@@ -87,7 +87,7 @@ void check_deadline(Worker* worker, const uint32_t* thread) {
   fail(worker, thread, "not finished after %g s, the limit of JITLOAD_CPU_TIMEOUT,", time_limit());
 }
 
-/* ---- division by zero, and what else the compiler checks -------------------------------------------------------- */
+/* ---- what the compiler checks ---------------------------------------------------------------------------------- */
 
 struct Location {
   const char* file;
@@ -102,24 +102,7 @@ struct Location {
   leave(worker);
 }
 
-/* A division that overflows raises a signal, which without a handler would end the process. */
-
-extern SignalHandler fault_handler;
-
-void on_fault(int number, siginfo_t* info, void* context) {
-  Worker* worker = jitload_cpu_current_worker;
-  if (worker != NULL && info->si_code > 0) {
-    fail(worker, current_thread(worker), "integer division by zero, or of the smallest integer by -1");
-    leave(worker);
-  }
-  if (call_previous(&fault_handler, number, info, context)) return;
-  /* The instruction runs again, and raises the signal for the previous action. */
-  sigaction(number, &fault_handler.previous, NULL);
-}
-
-SignalHandler fault_handler = {SIGFPE, SA_NODEFER, on_fault, {}, false};
-
-/* ---- stacks that are too small, and invalid addresses ---------------------------------------------------------- */
+/* ---- signals: divisions by zero, stacks that are too small, and invalid addresses ------------------------------- */
 
 constexpr size_t kSignalStack = 64 << 10;
 
@@ -140,27 +123,36 @@ void print_fault(const Worker* worker) {
   write(STDERR_FILENO, advice, sizeof advice - 1);
 }
 
-extern SignalHandler memory_handler, bus_handler;
+extern SignalHandler fault_handlers[3];
 
-void on_memory_fault(int number, siginfo_t* info, void* context) {
+void on_fault(int number, siginfo_t* info, void* context) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker != NULL && worker->is_running && info->si_code > 0) {
+    const uint32_t* thread = current_thread(worker);
+    if (number == SIGFPE) {
+      fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+      leave(worker);
+    }
     if (is_guard(worker, info->si_addr)) {
       const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
-      fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
+      fail(worker, thread, "the local variables of a thread take more than %zu KiB,", size >> 10);
       leave(worker);
     }
     print_fault(worker);
   }
-  const SignalHandler* handler = number == SIGBUS ? &bus_handler : &memory_handler;
-  if (call_previous(handler, number, info, context)) return;
-  /* The instruction runs again, and raises the signal for the previous action. */
-  sigaction(number, &handler->previous, NULL);
+  for (const SignalHandler& handler : fault_handlers) {
+    if (handler.number != number || call_previous(&handler, number, info, context)) continue;
+    /* The instruction runs again, and raises the signal for the previous action. */
+    sigaction(number, &handler.previous, NULL);
+  }
 }
 
-SignalHandler memory_handler = {SIGSEGV, SA_ONSTACK | SA_NODEFER, on_memory_fault, {}, false};
-/* Raised by an access to a page that a mapped file does not have, for example because the file was truncated. */
-SignalHandler bus_handler = {SIGBUS, SA_ONSTACK | SA_NODEFER, on_memory_fault, {}, false};
+SignalHandler fault_handlers[] = {
+    {SIGFPE, SA_NODEFER, on_fault, {}, false}, /* raised by a division that overflows */
+    {SIGSEGV, SA_ONSTACK | SA_NODEFER, on_fault, {}, false},
+    /* Raised by an access to a page that a mapped file does not have, for example because the file was truncated. */
+    {SIGBUS, SA_ONSTACK | SA_NODEFER, on_fault, {}, false},
+};
 
 /* Give this thread a stack for signal handlers if it has none, and return it. */
 void* make_signal_stack() {
@@ -416,7 +408,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
     return -1;
   }
   if (time_limit() > 0) launch.deadline = now_ns() + (int64_t)(time_limit() * 1e9);
-  if (install(&fault_handler)) install(&memory_handler), install(&bus_handler);
+  if (install(&fault_handlers[0])) install(&fault_handlers[1]), install(&fault_handlers[2]);
   work_on(&launch, true, run_first_blocks);
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
   if (kWatches) free_races(launch.races);
