@@ -77,14 +77,24 @@ _SANITIZER_FLAGS = {
     ),
 }  # fmt: skip
 # Headers in addition to the files in include/cpu. Most are empty, because jitload_cpu.h, which comes before every text,
-# has their declarations. The classes called `pipeline` are for GPUs only.
+# has their declarations. The classes called `pipeline` are for GPUs only. Four headers are NVIDIA's, and three of them
+# come after jitload's headers, which have the types that they use.
 _EMPTY_HEADERS = """
     cuda_runtime.h device_atomic_functions.h device_functions.h device_launch_parameters.h math_functions.h
     sm_20_atomic_functions.h sm_20_intrinsics.h sm_30_intrinsics.h sm_32_atomic_functions.h sm_32_intrinsics.h
     sm_60_atomic_functions.h sm_61_intrinsics.h vector_functions.h vector_types.h
 """
+_NVIDIA_HEADER = """\
+#if !__has_include_next(<{name}>)
+#error "{name} is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
+#endif
+{before}#include_next <{name}>
+"""
+_FLOATS = "#include <cuda_bf16.h>\n"
+_NVIDIA_HEADERS = {"cuda_fp4.h": _FLOATS, "cuda_fp6.h": _FLOATS, "cuda_fp8.h": _FLOATS, "math_constants.h": ""}
 SHORT_HEADERS = {
     **dict.fromkeys(_EMPTY_HEADERS.split(), ""),
+    **{name: _NVIDIA_HEADER.format(name=name, before=before) for name, before in _NVIDIA_HEADERS.items()},
     **LIBRARIES,
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
