@@ -8,9 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 /* What all threads of a block share. */
 typedef struct jitload_cpu_block {
@@ -130,9 +128,7 @@ typedef struct jitload_cpu_launch {
  * exception such as KeyboardInterrupt ended it. Only libraries with kernels for the CPU are linked with this function. */
 __attribute__((weak, visibility("hidden"))) int jitload_cpu_run(const jitload_cpu_launch* launch, const char** error);
 
-#ifdef __cplusplus
 }
-#endif
 
 #define JITLOAD_MOST_SHARED 232448 /* bytes that the largest GPU gives a block: 227 KiB */
 #define JITLOAD_TEXT_(...) #__VA_ARGS__

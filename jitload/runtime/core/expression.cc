@@ -57,7 +57,7 @@ static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {
   }
 }
 
-extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan) {
+int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan) {
   int64_t stack[JITLOAD_EVAL_STACK];
   int64_t* top = stack; /* behind the last value */
   int64_t compared_left = 0, compared_right = 0;

@@ -1,16 +1,12 @@
 /* Launch expressions: Python's integer semantics, checked to fit in 64 bits.
  *
- * Written in the common subset of C11 and C++17 and implemented in core/expression.cc. A program is a sequence of steps for a
- * machine with a stack of integers; expressions/compiler.py writes it. A failure ends the program.
+ * Implemented in core/expression.cc. A program is a sequence of steps for a machine with a stack of integers;
+ * expressions/compiler.py writes it. A failure ends the program.
  */
 #ifndef JITLOAD_EXPRESSION_H_
 #define JITLOAD_EXPRESSION_H_
 
 #include "record.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The steps. `operand` is an argument's number, the number of steps to skip, or a place in the plan. For the operations
  * with two operands, it is 1 if the right one is `value`; otherwise that is the top of the stack. */
@@ -89,7 +85,4 @@ typedef struct jitload_eval {
 /* Run a program; return 0, or JITLOAD_EVAL_… with the eval's other members set. */
 int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan);
 
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 #endif /* JITLOAD_EXPRESSION_H_ */

@@ -1,10 +1,9 @@
 /* The header of generated wrappers: the record that describes a library's kernels, and the functions that their exports
  * jump to.
  *
- * Written in the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1. The work
- * is done in core/call.cc, which is compiled once for each compiler and linked into every library. This header is parsed
- * for every build, so it includes nothing, and assembler replaces functions wherever possible. Pointers to arguments and
- * results are TVMFFIAny* passed as void*.
+ * Nothing here throws; failures set tvm-ffi's error and return -1. The work is done in core/call.cc, which is compiled
+ * once for each compiler and linked into every library. This header is parsed for every build, so it includes nothing,
+ * and assembler replaces functions. Pointers to arguments and results are TVMFFIAny* passed as void*.
  *
  * The structures below are written by codegen/record.py, which has their layouts and constants, too; a test compares them.
  * A change of a structure, of a constant or of their meaning needs a new JITLOAD_ABI there and here.
@@ -18,18 +17,6 @@ typedef __INT64_TYPE__ int64_t;
 typedef __UINT8_TYPE__ uint8_t;
 typedef __UINT16_TYPE__ uint16_t;
 typedef __UINT32_TYPE__ uint32_t;
-
-#ifndef NULL
-#ifdef __cplusplus
-#define NULL __null
-#else
-#define NULL ((void*)0)
-#endif
-#endif
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { JITLOAD_ABI = 7 };
 
@@ -235,29 +222,23 @@ extern __attribute__((visibility("hidden"), weak)) const void* const jitload_lib
 
 /* The functions behind a kernel's exports; `kernel` is its index. A call checks the arguments, launches and returns 0,
  * or sets an error and returns -1. */
+extern "C" {
 int jitload_call(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 int jitload_get_metadata(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
-
-#ifdef __cplusplus
-} /* extern "C" */
-#define JITLOAD_EXTERN_C extern "C"
-#else
-#define JITLOAD_EXTERN_C
-#endif
-
-#define JITLOAD_EXPORT_ JITLOAD_EXTERN_C __attribute__((visibility("default"))) int
+}
 
 /* Embed a cubin by name; the path is relative to the compiler's working directory. */
-#define JITLOAD_EMBED(name, path)                                     \
-  __asm__(".pushsection .rodata, \"a\"\n"                             \
-          ".balign 16\n"                                              \
-          ".local __tvm_ffi__cubin_" #name "\n"                       \
-          ".local __tvm_ffi__cubin_" #name "_end\n"                   \
-          "__tvm_ffi__cubin_" #name ":\n"                             \
-          ".incbin \"" path "\"\n"                                    \
-          "__tvm_ffi__cubin_" #name "_end:\n"                         \
-          ".byte 0\n"                                                 \
+#define JITLOAD_EMBED(name, path)                                                                     \
+  extern "C" __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[];     \
+  __asm__(".pushsection .rodata, \"a\"\n"                                                             \
+          ".balign 16\n"                                                                              \
+          ".local __tvm_ffi__cubin_" #name "\n"                                                       \
+          ".local __tvm_ffi__cubin_" #name "_end\n"                                                   \
+          "__tvm_ffi__cubin_" #name ":\n"                                                             \
+          ".incbin \"" path "\"\n"                                                                    \
+          "__tvm_ffi__cubin_" #name "_end:\n"                                                         \
+          ".byte 0\n"                                                                                 \
           ".popsection\n")
 
 /* Embed the record, whose pointers are replaced when the library is loaded. */
@@ -270,27 +251,22 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
           ".incbin \"" path "\"\n"              \
           ".popsection\n")
 
-/* Declare an embedded cubin, as upstream's launcher header does; `TVM_FFI_CUBIN_DATA(name)` is its first byte. */
-#ifndef TVM_FFI_EMBED_CUBIN
-#define TVM_FFI_EMBED_CUBIN(name) \
-  JITLOAD_EXTERN_C __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[]
-#endif
-
-/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each of these functions
- * replaces tvm-ffi's `self` with the kernel's index and jumps into the runtime. They are written in assembler where
- * possible: compiling them from C++ takes 5 ms for the first kernel of a file and 1 ms for each further one. */
-#if defined(__ELF__) && defined(__x86_64__) && defined(__LP64__)
+/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each of these functions replaces
+ * tvm-ffi's `self` with the kernel's index and jumps into the runtime. They are written in assembler, because compiling
+ * them from C++ takes 5 ms for the first kernel of a file and 1 ms for each further one. */
+#if defined(__x86_64__)
 #if defined(__CET__) && (__CET__ & 1)
 #define JITLOAD_LANDING_PAD_ "endbr64\n"
 #else
 #define JITLOAD_LANDING_PAD_
 #endif
 #define JITLOAD_JUMP_(number, work) JITLOAD_LANDING_PAD_ "movl $" number ", %edi\njmp " work "\n"
-#elif defined(__ELF__) && defined(__aarch64__)
+#elif defined(__aarch64__)
 #define JITLOAD_JUMP_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* hint 34 is bti c */
+#else
+#error "jitload runs on x86-64 and aarch64"
 #endif
 
-#ifdef JITLOAD_JUMP_
 #define JITLOAD_ENTRY_(symbol, number, work) \
   ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_JUMP_(number, work) \
   ".size " symbol ", . - " symbol "\n"
@@ -300,16 +276,5 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
           JITLOAD_ENTRY_("__tvm_ffi__metadata_" #name, #number, "jitload_get_metadata") \
           JITLOAD_ENTRY_("__tvm_ffi__doc_" #name, #number, "jitload_get_doc")          \
           ".popsection\n");
-#else
-#define JITLOAD_ENTRY_(symbol, number, work)                                              \
-  JITLOAD_EXPORT_ symbol(void* self, const void* args, int32_t num_args, void* result) {  \
-    (void)self;                                                                           \
-    return work(number, args, num_args, result);                                          \
-  }
-#define JITLOAD_EXPORT(name, number)                                          \
-  JITLOAD_ENTRY_(__tvm_ffi_##name, number, jitload_call)                      \
-  JITLOAD_ENTRY_(__tvm_ffi__metadata_##name, number, jitload_get_metadata)   \
-  JITLOAD_ENTRY_(__tvm_ffi__doc_##name, number, jitload_get_doc)
-#endif
 
 #endif /* JITLOAD_RECORD_H_ */

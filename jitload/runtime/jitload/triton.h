@@ -52,17 +52,10 @@ typedef struct jitload_triton {
   int64_t scratch_alignment;
 } jitload_triton;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. Only libraries of
  * Triton kernels are linked with this function. */
-__attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
-                       int (*stream_source)(int32_t, int32_t, void**));
-
-#ifdef __cplusplus
-}
-#endif
+__attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel,
+                                                                   const struct jitload_config* config, const void* args,
+                                                                   int (*stream_source)(int32_t, int32_t, void**));
 
 #endif /* JITLOAD_TRITON_H_ */

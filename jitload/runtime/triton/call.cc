@@ -354,8 +354,8 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
   return jitload_raise_no_variant(kernel, args, descriptors);
 }
 
-extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const void* arguments,
-                                  jitload_stream_source_fn stream_source) {
+int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const void* arguments,
+                       jitload_stream_source_fn stream_source) {
   const jitload_triton* triton = kernel->triton;
   const TVMFFIAny* args = (const TVMFFIAny*)arguments;
   jitload_tensor_descriptor* descriptors = NULL;
