@@ -11,7 +11,7 @@ from jitload.errors import CompileError, ToolchainError
 from jitload.host_cpp.link import missing_libraries
 from jitload.toolchain import cutlass, libraries
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.libraries import library_hint
+from jitload.toolchain.libraries import header_hint
 
 HEADERS = {
     "nvidia/cu13/include/cublas_v2.h": '#pragma once\nextern "C" int cublasGetVersion_v2(int);',
@@ -101,13 +101,13 @@ def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels, tmp
             "pip install 'nvidia-cuda-cccl==13.0.*'",
         ),
         ("x.cpp:1:10: fatal error: cutlass/gemm/gemm.h: No such file or directory", "pip install nvidia-cutlass"),
-        ("x.cpp:1:10: fatal error: mine.h: No such file or directory", ""),
+        ("x.cpp:1:10: fatal error: my-own.h: No such file or directory", "extra_include_paths=[…]"),
         ("x.cpp:1:10: error: cannot convert \u2018int\u2019 to \u2018cublasHandle_t\u2019", ""),
     ],
 )
 def test_what_is_missing_is_named_with_its_wheel(line, hint):
-    assert hint in library_hint(line, 13)
-    assert bool(library_hint(line, 13)) is bool(hint)
+    assert hint in header_hint(line, 13)
+    assert bool(header_hint(line, 13)) is bool(hint)
 
 
 def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch):

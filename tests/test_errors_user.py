@@ -69,6 +69,13 @@ HOST_HEADERS = {
 }
 
 
+def test_an_instruction_of_another_architecture_is_the_reason():
+    raised = message(CompileError, kernel("k", 'asm("tcgen05.wait::ld.sync.aligned;");'))
+    assert re.search(
+        r"^NVRTC .*: Instruction 'tcgen05.wait' not.*\n[^$]*The source needs another arch.* in arch= or", raised
+    )
+
+
 @pytest.mark.parametrize("header", HOST_HEADERS)
 def test_a_header_for_host_code_says_so(header):
     with pytest.raises(CompileError, match=HOST_HEADERS[header]):

@@ -15,6 +15,7 @@ _DIAGNOSTIC = (
     r"(?m)^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
+_PTXAS_ERROR = r"(?m)^ptxas (?P<file>[^\n]*?), line (?P<line>\d+); (?P<severity>error)\s*: (?P<message>.*)$"
 # The names that people write for the types of narrow floats that a header of CUDA's declares, beside `fp16` and so on.
 _NARROW_FLOATS = {"bf16": "bfloat162?", "fp16": "half2?|float16"}
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
@@ -69,8 +70,8 @@ _HINTS = (
 
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
-    """Return the messages of an NVRTC log."""
-    return find_diagnostics(_DIAGNOSTIC, log)
+    """Return the messages of a log of NVRTC or nvcc, and then the errors of ptxas in it."""
+    return find_diagnostics(_DIAGNOSTIC, log) + find_diagnostics(_PTXAS_ERROR, log)
 
 
 def arch_advice(number: int, oldest: int, major: int) -> str:
@@ -90,7 +91,7 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
     hints = (hint for pattern, hint in _HINTS if re.search(pattern, log))
-    return type_hint(log) or next(hints, "") or _hint(log, options)
+    return type_hint(log) or target_hint(log) or next(hints, "") or _hint(log, options)
 
 
 def type_hint(log: str) -> str:
@@ -103,6 +104,13 @@ def type_hint(log: str) -> str:
                 types = ", ".join(row.cpp for row in ELEMENT_TYPES.values() if row.header == header)
                 return f"#include <{header}> declares CUDA's types of this kind: {types}."
     return ""
+
+
+def target_hint(log: str) -> str:
+    """Return a hint if ptxas rejected an instruction that other architectures have, otherwise ""."""
+    if "not supported on .target 'sm_" not in log:
+        return ""
+    return Words("The source needs another architecture: name it in ", Argument("arch"), " or JITLOAD_ARCH.")
 
 
 def _hint(log: str, options: Sequence[str]) -> str:

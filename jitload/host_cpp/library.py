@@ -18,7 +18,7 @@ from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_objects
 from jitload.cache.store import Work
-from jitload.cuda.messages import type_hint
+from jitload.cuda.messages import target_hint, type_hint
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
@@ -52,7 +52,7 @@ from jitload.host_cpp.torch_errors import torch_hint
 from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
-from jitload.toolchain.libraries import library_hint, library_include_dirs
+from jitload.toolchain.libraries import header_hint, library_include_dirs
 
 
 def build_host_library(
@@ -138,8 +138,9 @@ def _hint(log: str, build: HostBuild) -> str:
         return hint
     if "requires separate compilation mode" in log:
         return "Kernels that launch kernels need extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
-    library = library_hint(log, build.cuda.major if build.cuda else 13)
-    return library or type_hint(log) or missing_cubin_hint(log) or export_hint(log, build.exports, build.request)
+    header = header_hint(log, build.cuda.major if build.cuda else 13)
+    hint = header or target_hint(log) or type_hint(log) or missing_cubin_hint(log)
+    return hint or export_hint(log, build.exports, build.request)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.cutlass import cutlass_dirs, cutlass_hint
 from jitload.toolchain.host import package_dirs
+from jitload.words import Argument, Words
 
 # The directory of each library's wheel below `nvidia/`. For CUDA 13, the wheels share the directory `cu13`.
 _DIRECTORIES = {
@@ -31,7 +32,7 @@ _DIRECTORIES = {
 _SEPARATE = ("cudnn", "cusparselt", "nccl")  # directories of wheels that are separate for CUDA 13, too
 LIBRARIES = tuple(_DIRECTORIES)
 _FUNCTION = re.compile(rf"({'|'.join(LIBRARIES)})[A-Z]\w*")
-_MISSING_HEADER = re.compile(r"error: ([\w./]+): No such file|cannot open source file \"([\w./]+)\"")
+_MISSING_HEADER = re.compile(r"error: ([\w./+-]+): No such file|cannot open source file \"([\w./+-]+)\"")
 _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
 
 
@@ -78,11 +79,8 @@ def library_wheel(library: str, major: int) -> str:
     return name if major >= 13 and directory not in _SEPARATE else f"{name}-cu{major}"
 
 
-def library_hint(log: str, major: int) -> str:
-    """Return what to install for a header that a compiler's log reports as missing.
-
-    Return "" if nothing that belongs to CUDA's libraries or CUTLASS is missing.
-    """
+def header_hint(log: str, major: int) -> str:
+    """Return what to do about a header that a compiler's log reports as missing, or "" if none is missing."""
     match = _MISSING_HEADER.search(log)
     if match is None:
         return ""
@@ -95,4 +93,7 @@ def library_hint(log: str, major: int) -> str:
         wheel = f"nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
         return f"{header} belongs to CUDA's C++ libraries: pip install {wheel}"
     library = next((library for library in LIBRARIES if header.lower().startswith(library.lower())), None)
-    return f"{header} was not found; it comes with: pip install {library_wheel(library, major)}" if library else ""
+    if library:
+        return f"{header} was not found; it comes with: pip install {library_wheel(library, major)}"
+    paths = Argument("extra_include_paths", python="extra_include_paths=[…]")
+    return Words(f"{header} was not found: pass its directory in ", paths, ".")
