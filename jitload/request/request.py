@@ -148,12 +148,12 @@ class Request(NamedTuple):
     Attributes:
         name: The module's name, as given.
         kind: The kind of source, which is a module of `jitload.sources`.
+        archs: The architectures, such as `sm_90a` and `cpu`, but never `native`.
+        settings: The settings at the time of the call.
         pieces: `(label, text)` pairs of code for NVRTC; empty for host or mixed source, cubins and Triton.
         functions: Exported names and their launches; None exports every kernel.
-        archs: The architectures, such as `sm_90a` and `cpu`, but never `native`.
         options: NVRTC options from `extra_cuda_cflags`.
         include_dirs: The user's include directories.
-        settings: The settings at the time of the call.
         host: The hand-written C++, or None if there is none.
         is_kind_explicit: Whether the caller passed `kind=`.
         triton: The Triton kernel, if the request is for one.
@@ -166,12 +166,12 @@ class Request(NamedTuple):
 
     name: str
     kind: Literal["device", "cubin", "triton", "host", "cpu"]
-    pieces: Pieces
-    functions: tuple[tuple[str, Launch], ...] | None
     archs: tuple[str, ...]
-    options: tuple[str, ...]
-    include_dirs: tuple[str, ...]
     settings: Settings
+    pieces: Pieces = ()
+    functions: tuple[tuple[str, Launch], ...] | None = None
+    options: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
     host: HostSource | None = None
     is_kind_explicit: bool = False
     triton: TritonSource | None = None
@@ -295,12 +295,9 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
     return Request(
         name=call.name,
         kind="cubin",
-        pieces=(),
-        functions=functions,
         archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are compiled"),
-        options=(),
-        include_dirs=(),
         settings=settings,
+        functions=functions,
         cubins=read_labelled_cubins(call.sources.cubins),
     )
 

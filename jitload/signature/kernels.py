@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 
 from jitload.candidate import Candidate
@@ -89,9 +90,8 @@ def _read_kernel(
     source_order = sys.maxsize
     parameter_names: tuple[str, ...] = ()
     for name_in_source in (name, expression):
-        pairs = by_name.get(unqualified(name_in_source), ())
-        if candidate := find_candidate(name_in_source, types, [candidate for _, candidate in pairs]):
-            source_order = next(number for number, other in pairs if other is candidate)
+        if best := _best_candidate(name_in_source, types, by_name.get(unqualified(name_in_source), ())):
+            source_order, candidate = best
             parameter_names = _expand_pack(candidate, len(types))
             break
     parameters = tuple(map(describe_type, types, promoted))
@@ -155,17 +155,17 @@ def make_typed_kernel(kernel: Kernel, types: Sequence[str], names: Sequence[str]
     return _typed_kernel(kernel, tuple(map(describe_type, map(resolve_aliases, types))), names)
 
 
-def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the function in the source that fits a kernel's name and types best.
+def _best_candidate(
+    name: str, types: Sequence[str], candidates: Sequence[tuple[int, Candidate]]
+) -> tuple[int, Candidate] | None:
+    """Return the function in the source, with its number, that fits a kernel's name and types best.
 
     Return None if no function fits, or if two fit equally well.
     """
-    named = [c for c in candidates if unqualified(c.name) == unqualified(name) and _accepts(c, len(types))]
-    if len(named) < 2:
-        return named[0] if named else None
-    ranked = sorted(named, key=lambda candidate: _similarity(candidate, name, types), reverse=True)
-    is_tie = _similarity(ranked[0], name, types) == _similarity(ranked[1], name, types)
-    return None if is_tie else ranked[0]
+    ranked = [(_similarity(c, name, types), number, c) for number, c in candidates if _accepts(c, len(types))]
+    ranked.sort(key=itemgetter(0), reverse=True)
+    is_clear = len(ranked) == 1 or (len(ranked) > 1 and ranked[0][0] > ranked[1][0])
+    return ranked[0][1:] if is_clear else None
 
 
 def _typed_kernel(kernel: Kernel, types: Sequence[Parameter], names: Sequence[str]) -> Kernel:

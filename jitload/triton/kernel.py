@@ -161,10 +161,6 @@ def is_cubin(value: Any) -> bool:
     return isinstance(value, Cubin)
 
 
-def _is_kernel(value: Any) -> bool:
-    return any(_has_base(value, name) for name in ("JITFunction", "Autotuner", "Heuristics", "CompiledKernel"))
-
-
 def _not_a_kernel(value: Any) -> SignatureError:
     kind = type(value).__name__
     if kind == "InterpretedFunction":
@@ -176,7 +172,8 @@ def _not_a_kernel(value: Any) -> SignatureError:
     elif kind == "function":
         reason = f"{value.__name__}() is a plain function: decorate it with @triton.jit"
     else:
-        inner = next((name for name in ("fn", "kernel", "jit_function") if _is_kernel(getattr(value, name, None))), "")
+        kinds, names = ("JITFunction", "Autotuner", "Heuristics", "CompiledKernel"), ("fn", "kernel", "jit_function")
+        inner = next((n for n in names if any(_has_base(getattr(value, n, None), kind) for kind in kinds)), "")
         reason = f"got {kind}" + (f", which wraps one: pass its .{inner}" if inner else "")
     return SignatureError(f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {reason}")
 
@@ -196,7 +193,8 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     params = {param.name: param for param in kernel.params}
     arguments = {name: value for name, value in spec.options.items() if name in params}
     args, by_position = spec.args, dict(zip(params, spec.args, strict=False))
-    is_plain = len(args) == len(by_position) and not (arguments.keys() & by_position.keys()) and not _has_star(kernel)
+    has_star = any(p.kind == p.VAR_POSITIONAL for p in kernel.function.signature.parameters.values())
+    is_plain = len(args) == len(by_position) and not (arguments.keys() & by_position.keys()) and not has_star
     if is_plain and any(params[name].is_constexpr for name in by_position):
         args, arguments = (), {**by_position, **arguments}
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
@@ -213,11 +211,6 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
     constexprs = {**spec.constexprs, **constexprs}
     return spec._replace(args=args, named_args=named_args, constexprs=constexprs, options=options)
-
-
-def _has_star(kernel: TritonKernel) -> bool:
-    parameters = kernel.function.signature.parameters.values()
-    return any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters)
 
 
 def example_arguments(kernel: TritonKernel, spec: CompileSpec) -> dict[str, Any]:

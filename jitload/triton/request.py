@@ -103,19 +103,22 @@ def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
     spec = assign_keywords(kernel, spec)
     triton = find_triton()
     capability, _ = capability_of(archs[0])
-    variants: list[tuple[str, CompileSpec, Values]] = [(kernel.name, spec, ())]
+    specs: list[tuple[str, CompileSpec, Values]] = [(kernel.name, spec, ())]
     if spec.variants is not None:
-        from jitload.triton.variants import distinct_plans, specs_of_variants
+        from jitload.triton.variants import distinct_variants, specs_of_variants
 
-        variants = specs_of_variants(kernel, spec)
-    plans = [(label, make_plan(kernel, each, triton, capability), values) for label, each, values in variants]
-    if len(plans) > 1:
-        plans = distinct_plans(kernel, spec, plans)
-    source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
+        specs = specs_of_variants(kernel, spec)
+    variants = [VariantSource(label, make_plan(kernel, s, triton, capability), values=v) for label, s, v in specs]
+    if len(variants) > 1:
+        variants = distinct_variants(kernel, spec, variants)
+    source, is_cacheable = _source_of_variants(kernel, spec, variants, grid=grid, triton=triton)
     if not is_cacheable:  # no other call may find the library
         settings = settings._replace(cache_dir=str(private_cache_dir()))
-    request = _request(name, source, _distinct_archs(archs), settings)
-    return _with_choice(request, source, plans[0][1], *tuned) if len(plans) > 1 else request
+    by_capability: dict[int, str] = {}  # Triton chooses the suffix of an architecture itself
+    for each in archs:
+        by_capability.setdefault(capability_of(each)[0], each)
+    request = Request(name, "triton", tuple(by_capability.values()), settings, triton=source)
+    return _with_choice(request, *tuned) if len(variants) > 1 else request
 
 
 def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
@@ -194,26 +197,27 @@ def _request_for_cubins(
         variants=(VariantSource(name=kernel, cubins=cubins),),
         grid=grid,
     )
-    return _request(name, source, archs, settings)
+    return Request(name, "triton", archs, settings, triton=source)
 
 
 # ---- a kernel to compile ---------------------------------------------------------------------------------------
 
 
-def _source_of_plans(
-    kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan, Values]], grid: Any, triton: Triton
+def _source_of_variants(
+    kernel: TritonKernel, spec: CompileSpec, variants: Sequence[VariantSource], *, grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
     """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
     parts, is_complete = kernel_parts(kernel, triton)
-    texts = [(label, *plan_parts(plan)) for label, plan, _ in plans]
-    constexprs, types = plans[0][1].constexprs, plans[0][1].types
-    leaves = (named_leaves(name, tree, ()) for name, tree in types if name not in constexprs)
+    texts = [(variant.name, *plan_parts(variant.plan)) for variant in variants]
+    plan: Plan = variants[0].plan
+    leaves = (named_leaves(name, tree, ()) for name, tree in plan.types if name not in plan.constexprs)
     arguments = tuple(name for name, _, _ in itertools.chain.from_iterable(leaves))
-    grid = read_grid(grid, GridScope(kernel.name, arguments, tuple(constexprs), example_arguments(kernel, spec)))
+    scope = GridScope(kernel.name, arguments, tuple(plan.constexprs), example_arguments(kernel, spec))
+    grid = read_grid(grid, scope)
     source = TritonSource(
         parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", repr(grid))),
         name=kernel.name,
-        variants=tuple(VariantSource(name=label, plan=plan, values=values) for label, plan, values in plans),
+        variants=tuple(variants),
         grid=grid,
         kernel=kernel,
         triton=triton,
@@ -222,39 +226,16 @@ def _source_of_plans(
     return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
 
 
-def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `archs` with only the first architecture of each number, because Triton chooses the suffix itself."""
-    by_capability: dict[int, str] = {}
-    for arch in archs:
-        by_capability.setdefault(capability_of(arch)[0], arch)
-    return tuple(by_capability.values())
-
-
-def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: Settings) -> Request:
-    return Request(
-        name=name,
-        kind="triton",
-        pieces=(),
-        functions=None,
-        archs=archs,
-        options=(),
-        include_dirs=(),
-        settings=settings,
-        triton=source,
-    )
-
-
 # ---- choices by key ------------------------------------------------------------------------------------------------
 
 
-def _with_choice(
-    request: Request, source: TritonSource, plan: Plan, file: Tuned | None, nearest: Nearest | None
-) -> Request:
+def _with_choice(request: Request, file: Tuned | None, nearest: Nearest | None) -> Request:
     """Return a request whose function chooses by the integers in Triton's own key, and by measurements in a file."""
-    assert isinstance(source.kernel, TritonKernel)
+    source = request.triton
+    assert source is not None
     if not (source.kernel.configs or file or nearest):
         return request
-    types = dict(plan.types)
+    types = dict(source.variants[0].plan.types)
     choice = Choice(tuple(n for n in source.kernel.keys if str(types.get(n, "")).startswith(("i", "u"))), nearest)
     if file is not None:
         from jitload.request.rows import Row, with_choices

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import JitLoadError, SignatureError
+from jitload.request.request import VariantSource
 from jitload.request.tune import Values
 from jitload.signature.exports import make_unique_name
 from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, example_arguments, show_values
-from jitload.triton.plan import Plan
 
 _logger = logging.getLogger(__name__)
 
@@ -34,24 +34,25 @@ def specs_of_variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str
     return [(name, *pair) for name, pair in variants.items()]
 
 
-def distinct_plans(
-    kernel: TritonKernel, spec: CompileSpec, plans: Sequence[tuple[str, Plan, Values]]
-) -> list[tuple[str, Plan, Values]]:
-    """Return the plans that differ from all earlier ones.
+def distinct_variants(
+    kernel: TritonKernel, spec: CompileSpec, variants: Sequence[VariantSource]
+) -> list[VariantSource]:
+    """Return the variants whose plans differ from all earlier ones.
 
     Raise SignatureError if the caller has listed two variants with the same machine code. The configurations of an
     autotuned kernel may repeat each other, as in Triton.
     """
-    distinct: list[tuple[str, Plan, Values]] = []
-    for number, (name, plan, values) in enumerate(plans):
-        earlier = next((n for n, (_, other, _) in enumerate(plans[:number]) if plan == other), None)
+    distinct: list[VariantSource] = []
+    for number, variant in enumerate(variants):
+        plan = variant.plan
+        earlier = next((n for n, other in enumerate(variants[:number]) if plan == other.plan), None)
         if earlier is None:
-            distinct.append((name, plan, values))
+            distinct.append(variant)
         elif spec.variants != "all":
             constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
             raise SignatureError(
                 f"kernel {kernel.name!r}: variants[{earlier}] and variants[{number}] are the same "
-                f"({show_values({**constants, **plan.options})}), so {name!r} would never run: leave one out"
+                f"({show_values({**constants, **plan.options})}), so {variant.name!r} would never run: leave one out"
             )
     return distinct
 
