@@ -162,7 +162,7 @@ class _Compiler:
             return compiled
         raise self.source.error(problem, self.source.operator_column(node) if isinstance(node, ast.BinOp) else node)
 
-    def dispatch(self, node: ast.expr) -> _Code:  # noqa: C901, PLR0911  one line for each kind of node
+    def dispatch(self, node: ast.expr) -> _Code:  # noqa: C901, PLR0911, PLR0912  a case for each kind of node
         match node:
             case ast.Constant(value=int(value)):
                 return self.integer(value, node)
@@ -186,8 +186,11 @@ class _Compiler:
                 return self.query("SIZE", shape, self.compile(node.slice))
             case ast.Subscript():
                 raise self.source.error("only .shape can be indexed", node, _TENSOR)
+            case ast.Attribute(attr="ndim"):
+                return self.query("NDIM", node)
             case ast.Attribute():
-                return self.attribute(node)
+                self.tensor(node)
+                raise self.source.error(f".{node.attr} alone is not an integer", node, _TENSOR)
         raise self.unsupported(node, node)
 
     def unsupported(self, node: ast.expr, construct: ast.AST) -> LaunchSpecError:
@@ -315,12 +318,6 @@ class _Compiler:
             expected = "one axis" if count else "no argument"
             raise self.source.error(f"{method.attr}() takes {expected}, got {len(node.args)}", node, _TENSOR)
         return self.query(query, method, *map(self.compile, node.args))
-
-    def attribute(self, node: ast.Attribute) -> _Code:
-        if node.attr == "ndim":
-            return self.query("NDIM", node)
-        self.tensor(node)
-        raise self.source.error(f".{node.attr} alone is not an integer", node, _TENSOR)
 
     def query(self, query: str, node: ast.Attribute, *arguments: _Code) -> _Code:
         return _join(*arguments, Op(query, self.tensor(node)))

@@ -73,10 +73,18 @@ def _end(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def check_count(results: Any, function: str, optional: Sequence[bool]) -> tuple[Any, ...]:
-    """Return the results of an operator's function as a tuple. Raise TypeError if they are not those of the schema.
+def check_results(results: Any, tensors: tuple[Any, ...] | None, function: str, optional: Sequence[bool]) -> Any:
+    """Return the results of an operator's function: a tensor, or a tuple of tensors if there are several.
 
-    `function` is the function's name for the message. `optional` says for each result whether it may be None.
+    Args:
+        results: What the function returned.
+        tensors: The operator's arguments, or None for the results of the user's fake function, which have no memory.
+        function: The function's name for messages.
+        optional: For each result of the schema, whether it may be None.
+
+    Raises:
+        TypeError: The function did not return the results that the schema declares.
+        RuntimeError: Results share memory with each other or with `tensors`.
     """
     values = tuple(flatten((results,)))
     if len(values) != len(optional) or not all(
@@ -86,32 +94,15 @@ def check_count(results: Any, function: str, optional: Sequence[bool]) -> tuple[
         declared = f"{len(optional)} tensor{'s' * (len(optional) > 1)}"
         types = ", ".join(type(value).__name__ for value in values)
         raise TypeError(f"{function}: its schema declares {declared}, but the function returned {types}")
-    return values
-
-
-def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, optional: Sequence[bool]) -> Any:
-    """Return the results of an operator's function: a tensor, or a tuple of tensors if there are several.
-
-    Raises:
-        TypeError: The function did not return the results that the schema declares.
-        RuntimeError: Results share memory with each other or with `tensors`, the operator's arguments.
-    """
-    values = check_count(results, f"{plan_name}()", optional)
-    memory = {_address(tensor) for tensor in flatten(tensors) if tensor is not None}
-    for value in values:
+    memory = {_address(tensor) for tensor in flatten(tensors or ()) if tensor is not None}
+    for value in values if tensors is not None else ():
         address = 0 if value is None else _address(value)
         if address and address in memory:
             raise RuntimeError(
-                f"{plan_name}(): an operator must not return one of its arguments or a view of it, nor one tensor "
+                f"{function}: an operator must not return one of its arguments or a view of it, nor one tensor "
                 "twice; return a copy"
             )
         memory.add(address)
-    return values if len(values) > 1 else values[0]
-
-
-def check_fake_results(results: Any, plan_name: str, optional: Sequence[bool]) -> Any:
-    """Return the results of the user's fake function, as `check_results` does."""
-    values = check_count(results, f"{plan_name}(), fake=", optional)
     return values if len(values) > 1 else values[0]
 
 

@@ -24,7 +24,6 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
 from jitload.operators.checks import (
-    check_fake_results,
     check_requirement,
     check_results,
     check_tangents,
@@ -349,7 +348,6 @@ def _compile(state: _State, function: Any) -> None:
         "_allocation_error": allocation_error,
         "_require": check_requirement,
         "_results": check_results,
-        "_fake_results": check_fake_results,
         "_fake": state.fake,
         "_to_device": _device_converter(function),
         "_function": _without_keywords(function) if has_keywords and _is_ffi_function(function) else function,

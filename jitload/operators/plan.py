@@ -162,9 +162,9 @@ def _write_source(
     optional = tuple(result.is_nullable for result in signature.returns)
     if signature.returns and not allocations:
         passed = ", ".join([*names, *(f"{a.name}=a_{a.name}" for a in inputs if a.keyword)])
-        results = f"    return _fake_results(_fake({passed}), {name!r}, {optional})"
+        results = f"    return _results(_fake({passed}), None, {f'{name}(), fake='!r}, {optional})"
     if signature.returns:
-        checks = f"{_tuple(tensors)}, {name!r}, {optional}"
+        checks = f"{_tuple(tensors)}, {f'{name}()'!r}, {optional}"
         launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
     else:
         steps = [*_copy_inputs(inputs), *_count_versions(inputs)]

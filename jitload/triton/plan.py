@@ -152,19 +152,8 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
             types.append((param.name, "constexpr"))
             constants[(index,)] = values[param.name]
             continue
-        where = f"kernel {kernel.name!r}, parameter {param.name!r}"
-        hinted = _read_types(texts.get(param.name, param.annotation_type), where)
-        for path, (text, hint) in _leaves(hinted, (index,), list):
-            if text == "constexpr" and not hint:
-                problem = "a constexpr in a tuple needs a value: write it as tl.constexpr(64), for example"
-                raise SignatureError(f"{where}: {problem}")
-            if text == "constexpr" and hint not in ("1", "null"):
-                constants[path] = plain_value(hint)
-            elif hint == "16":
-                multiples.append(path)
-            elif hint:
-                constants[path] = 1 if hint == "1" else None
-        types.append((param.name, _without_hints(hinted, texts.get(param.name))))
+        reader = _TypeReader(f"kernel {kernel.name!r}, parameter {param.name!r}", constants, multiples)
+        types.append((param.name, reader.read(texts.get(param.name, param.annotation_type), (index,))))
     return Plan(tuple(types), constants, tuple(multiples), frozenset(values), spec.options)
 
 
@@ -194,27 +183,37 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
     return signature
 
 
-def _read_types(value: Any, where: str) -> Any:
-    """Return the (type, hint) pair for a type in `signature=`. For a tuple, return a list of the items' results."""
-    if isinstance(value, tuple | list):
-        return [_read_types(item, where) for item in value]
-    if plain_value(value) is not value:
-        return "constexpr", value
-    return read_type(value, where)
+class _TypeReader(NamedTuple):
+    """Reads the types in `signature=` of a parameter, and adds to the constants and multiples what they assume."""
+
+    where: str
+    constants: dict[Path, Any]
+    multiples: list[Path]
+
+    def read(self, value: Any, path: Path) -> Types:
+        """Return the type without its hint, or a tuple of the types of a tuple's items."""
+        if isinstance(value, tuple | list):
+            return _rebuild_tuple(value, (self.read(item, (*path, index)) for index, item in enumerate(value)))
+        if plain_value(value) is not value:
+            self.constants[path] = plain_value(value)
+            return "constexpr"
+        text, hint = read_type(value, self.where)
+        if text == "constexpr" and not hint:
+            problem = "a constexpr in a tuple needs a value: write it as tl.constexpr(64), for example"
+            raise SignatureError(f"{self.where}: {problem}")
+        if hint == "16":
+            self.multiples.append(path)
+        elif hint:
+            self.constants[path] = 1 if hint == "1" else None
+            return "constexpr"
+        return text
 
 
-def _without_hints(hinted: Any, written: Any) -> Types:
-    if isinstance(hinted, list):
-        return _rebuild_tuple(written, map(_without_hints, hinted, written))
-    text, hint = hinted
-    return "constexpr" if hint in ("1", "null") else str(text)
-
-
-def _leaves(tree: Any, path: Path, kind: type[list[Any] | tuple[Any, ...]]) -> Iterator[tuple[Path, Any]]:
-    """Yield (path, leaf) pairs for a tree whose inner nodes have the type `kind`; `path` is the path of its root."""
-    if isinstance(tree, kind):
+def _leaves(tree: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield (path, leaf) pairs for a tree of tuples; `path` is the path of its root."""
+    if isinstance(tree, tuple):
         for index, item in enumerate(tree):
-            yield from _leaves(item, (*path, index), kind)
+            yield from _leaves(item, (*path, index))
     else:
         yield path, tree
 
@@ -393,11 +392,11 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
     constants: dict[Path, Any] = {}
     multiples: list[Path] = []
     for index, (param, (types, attribute)) in enumerate(zip(params, specialization, strict=True)):
-        for path, text in _leaves(types, (index,), tuple):
+        for path, text in _leaves(types, (index,)):
             if text == "constexpr":
                 constants[path] = functools.reduce(operator.getitem, path[1:], values[param.name])
         if types != "constexpr":
-            for path, text in _leaves(attribute, (index,), tuple):
+            for path, text in _leaves(attribute, (index,)):
                 if isinstance(text, str) and ["tt.divisibility", 16] in backend.parse_attr(text):
                     multiples.append(path)
     return [_plain_types(types) for types, _ in specialization], constants, multiples
