@@ -139,21 +139,6 @@ class Assumption(NamedTuple):
     value: int
 
 
-class Scratch(NamedTuple):
-    """Memory that a Triton kernel needs during a launch.
-
-    Attributes:
-        size: The number of bytes for each block; 0 if the kernel needs none.
-        alignment: The alignment of the whole allocation, in bytes.
-    """
-
-    size: int = 0
-    alignment: int = 1
-
-
-NO_SCRATCH = Scratch()
-
-
 class Descriptor(NamedTuple):
     """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
 
@@ -207,7 +192,8 @@ class Specialization(NamedTuple):
         cluster: Blocks per cluster in x, y and z.
         shared_bytes: Dynamic shared memory per block, in bytes.
         hidden_pointers: The number of pointers (global scratch, profile scratch) after the parameters: 0, 1 or 2.
-        global_scratch: The scratch memory that the kernel needs.
+        scratch_bytes: The size of the scratch memory that each block needs during a launch, in bytes.
+        scratch_alignment: The alignment of the scratch memory of all blocks, in bytes.
         is_pdl: Whether the kernel may start before the previous kernel in its stream has ended.
         is_cooperative: Whether all blocks start at the same time.
     """
@@ -225,7 +211,8 @@ class Specialization(NamedTuple):
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     hidden_pointers: int = 0
-    global_scratch: Scratch = NO_SCRATCH
+    scratch_bytes: int = 0
+    scratch_alignment: int = 1
     is_pdl: bool = False
     is_cooperative: bool = False
 

@@ -25,7 +25,7 @@ from support.triton import (
 )
 
 import jitload
-from jitload.model import Descriptor, Scratch
+from jitload.model import Descriptor
 from jitload.request.request import TritonSource
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -54,8 +54,9 @@ FETCH = f"""
 
 def _keeper(arch: str) -> TritonSource:
     arguments = [parameter("out", "*i32"), parameter("first", "i32")]
-    scratch = Scratch(size=4 * THREADS, alignment=128)
-    spec = specialize("keep", arguments, global_scratch=scratch, assumptions=(multiple("out"),))
+    spec = specialize(
+        "keep", arguments, scratch_bytes=4 * THREADS, scratch_alignment=128, assumptions=(multiple("out"),)
+    )
     return function("keep", ("keep", stand_in(spec, arch, body=KEEP)), grid=BLOCKS)
 
 

@@ -16,7 +16,6 @@ from test_direct_calls import Array, arrays_as_tensors
 import jitload.loader.module
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import loader_function
-from jitload.model import Scratch
 from jitload.request.request import TritonSource
 
 N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
@@ -88,9 +87,9 @@ class Framework:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small = specialize("small", N_PARAMETERS, global_scratch=Scratch(size=96, alignment=128))
-    pair = specialize("pair", N_PARAMETERS, num_ctas=2, cluster=(2, 1, 1), global_scratch=Scratch(size=64, alignment=1))
-    huge = specialize("huge", N_PARAMETERS, global_scratch=Scratch(size=2**62, alignment=128))
+    small = specialize("small", N_PARAMETERS, scratch_bytes=96, scratch_alignment=128)
+    pair = specialize("pair", N_PARAMETERS, num_ctas=2, cluster=(2, 1, 1), scratch_bytes=64, scratch_alignment=1)
+    huge = specialize("huge", N_PARAMETERS, scratch_bytes=2**62, scratch_alignment=128)
     specs = {"small": small, "pair": pair, "huge": huge}
     functions = [function(name, (name, stand_in(spec)), grid=("n", 2)) for name, spec in specs.items()]
     return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions, *_direct_functions())
@@ -101,8 +100,9 @@ def _direct_functions() -> list[TritonSource]:
     arguments = [parameter("x", "*fp32"), parameter("bias", "None"), parameter("n", "i32"), parameter("s", "bf16")]
     facts = {"arguments": arguments, "taken": ["x", "n", "s"]}
     scale = stand_in(specialize("scale", assumptions=(null("bias"), multiple("n")), **facts))
-    scratch = Scratch(size=32, alignment=16)
-    wanting = stand_in(specialize("wanting", assumptions=(null("bias"),), global_scratch=scratch, **facts))
+    wanting = stand_in(
+        specialize("wanting", assumptions=(null("bias"),), scratch_bytes=32, scratch_alignment=16, **facts)
+    )
     variants = function("scale", ("scale__a", scale), ("scale__b", wanting), grid="n")
     return [variants, function("wanting", ("wanting", wanting), grid="n")]
 

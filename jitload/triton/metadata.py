@@ -15,14 +15,12 @@ from jitload.element_types import ELEMENT_TYPES
 from jitload.elf.cubin import read_cubin
 from jitload.errors import SignatureError
 from jitload.model import (
-    NO_SCRATCH,
     TENSOR_MAP_BYTES,
     Assumption,
     Cubin,
     Descriptor,
     Kernel,
     Parameter,
-    Scratch,
     Specialization,
 )
 from jitload.triton.kernel import plain_value
@@ -133,18 +131,12 @@ def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
         "cluster": tuple(map(int, getattr(metadata, "cluster_dims", (num_ctas, 1, 1)))),
         "shared_bytes": int(metadata.shared),
         "hidden_pointers": _HIDDEN_POINTERS,
-        "global_scratch": _global_scratch(metadata),
+        "scratch_bytes": int(getattr(metadata, "global_scratch_size", 0) or 0),
+        "scratch_alignment": int(getattr(metadata, "global_scratch_align", 1) or 1),
         "is_pdl": bool(getattr(metadata, "launch_pdl", False)),
         "is_cooperative": bool(getattr(metadata, "launch_cooperative_grid", False)),
         "triton_version": str(triton),
     }
-
-
-def _global_scratch(metadata: Any) -> Scratch:
-    size = int(getattr(metadata, "global_scratch_size", 0) or 0)
-    if not size:
-        return NO_SCRATCH
-    return Scratch(size=size, alignment=int(getattr(metadata, "global_scratch_align", 1)))
 
 
 # ---- arguments and parameters ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
 from jitload.codegen.wrapper import Wrapper, write_image, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
-from jitload.model import Cubin, Descriptor, Specialization
+from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import TritonSource, VariantSource
 from jitload.request.tma import MAX_RANK, MODES, padded
@@ -117,10 +117,9 @@ def _codes(variant: VariantSource, grid: Extent | None, codes: list[_Code]) -> l
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
     """Return a copy with 0 for values that do not affect a launch, such as the number of registers."""
-    parameters = tuple(parameter._replace(offset=0) for parameter in specialization.kernel.parameters)
-    kernel = specialization.kernel._replace(
-        parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
-    )
+    name, symbol, parameters, *_ = specialization.kernel
+    parameters = tuple(parameter._replace(offset=0) for parameter in parameters)
+    kernel = Kernel(name, symbol, parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0)
     return specialization._replace(kernel=kernel)
 
 
@@ -148,7 +147,6 @@ def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
 def _triton_structure(code: _Code) -> Struct:
     spec = code.specialization
     indexes = _indexes(spec)
-    scratch = spec.global_scratch
     assumptions = [
         Struct("assumption", {"param": indexes[a.parameter], "kind": ASSUMPTIONS[a.kind], "value": a.value})
         for a in spec.assumptions
@@ -163,8 +161,8 @@ def _triton_structure(code: _Code) -> Struct:
         "descriptor_count": len(descriptors),
         "grid_multiplier": (spec.num_ctas, 1, 1),
         "hidden_pointers": spec.hidden_pointers,
-        "scratch_bytes": scratch.size * spec.num_ctas,
-        "scratch_alignment": scratch.alignment,
+        "scratch_bytes": spec.scratch_bytes * spec.num_ctas,
+        "scratch_alignment": spec.scratch_alignment,
     }
     return Struct("triton", members)
 

@@ -167,7 +167,7 @@ def of_descriptors(flags: int) -> None:
     assert facts.num_warps == 8  # four more that load
     signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32"}
     facts = extract(kernels.device_descriptor_copy, signature=signature, BLOCK_M=64, BLOCK_N=64)
-    assert facts.global_scratch.size > 0
+    assert facts.scratch_bytes > 0
 
 
 CHECKS: tuple[Callable[[int], None], ...] = (
