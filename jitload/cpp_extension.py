@@ -147,7 +147,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
         raise ToolchainError(*(hint if part == NATIVE_HINT else part for part in error.args)) from None
     try:
-        module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
+        module = load_request(request, verbose=bool(arguments["verbose"]))
         # A library that is no Python module has registered its operators when it was loaded.
         return torch_module(module) if arguments["is_python_module"] else module_path(module)
     except CompileError as error:

@@ -117,8 +117,8 @@ def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
     of_kernel = kernels_alone(request, only=kernel_of(function._jitload_facts).name)
     pieces = tuple((label, without_gpu_headers(text)) for label, text in of_kernel.pieces)
     try:
-        module = load_request(of_kernel._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
+        module = load_request(of_kernel._replace(pieces=pieces))
     except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
-        module = load_request(request, None, keep_module_alive=True, verbose=False)
+        module = load_request(request)
     on_cpu: TypedFunction = module[function.__name__]
     return on_cpu

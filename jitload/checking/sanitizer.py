@@ -48,7 +48,7 @@ def check_on_gpu(function: TypedFunction, request: Request, args: Sequence[Any])
 
     program = find_compute_sanitizer(read_settings())
     call = make_call(function, request, args)
-    load_request(call[0], None, keep_module_alive=True, verbose=False)  # so that the build's errors come from here
+    load_request(call[0])  # so that the build's errors come from here
     device = next((f"cuda:{arg.device.index}" for arg in args if getattr(arg, "is_cuda", False)), "cuda")
     for tool in ("memcheck", "racecheck"):
         with TemporaryDirectory(prefix="jitload-check-") as directory:
@@ -87,7 +87,7 @@ def run_call(directory: str, device: str) -> None:
         # Tensors that share memory share it on the device, too.
         call: Call = torch.load(Path(directory, "call"), map_location=device, weights_only=False)
         request, name, config, args = call
-        function = load_request(request, None, keep_module_alive=True, verbose=False)[name]
+        function = load_request(request)[name]
         named = zip(function.__signature__.parameters, args, strict=False)
         regions = [(parameter, *extent_of(arg)[:2]) for parameter, arg in named if is_copied(arg)]
         function._jitload_with((function._jitload_facts["index"], *config, None))(*args)

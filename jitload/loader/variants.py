@@ -109,6 +109,6 @@ def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
     found = Tuning([*read_rows(request.tuned), function.tune(*args, progress=False).best])
     request = request._replace(tuned=read_tuned(found))
     pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
-    module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
+    module = pipeline.load_request(request)
     measured: TypedFunction = module[function.__name__]
     return measured

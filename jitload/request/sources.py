@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jitload.cpptext.lexer import strip_comments
 from jitload.errors import JitLoadError
 from jitload.request.arguments import (
+    OPTION_LISTS,
+    Call,
     PathLike,
     Paths,
     Pieces,
     Texts,
+    check_flags,
     check_text,
+    read_instrumentation,
+    read_options,
     read_paths,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
+from jitload.request.tune import read_tuned
 from jitload.words import Argument
 
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -28,6 +34,10 @@ _CONTENTS = {
     "CUDA C++": CUDA_SUFFIXES, "C++ and C": HOST_SUFFIXES, "object files": _OBJECT_SUFFIXES, "cubins": (".cubin",),
 }  # fmt: skip
 SUFFIXES = tuple(suffix for suffixes in _CONTENTS.values() for suffix in suffixes)
+# Arguments of the public functions.
+_FLAGS = ("debug", "gpu_check", "isolate", "keep_module_alive", "verbose")
+_COMPILER_OPTIONS = (*OPTION_LISTS, "backend", "fast_compile")
+_TAKEN_AS_GIVEN = ("functions", "arch", "kind", "gpu_check", "isolate")
 
 
 class Sources(NamedTuple):
@@ -53,6 +63,25 @@ class Sources(NamedTuple):
     def has_code(self) -> bool:
         """Whether there is anything to compile or to link."""
         return bool(self.objects) or any(text.strip() for _, text in (*self.cuda, *self.host))
+
+
+def read_call(given: Mapping[str, Any], makes: Literal["module", "library"]) -> Call:
+    """Check the arguments of `load_inline`, `build_inline`, `load` or `build`, which are given by name."""
+    check_flags(**{name: given[name] for name in _FLAGS if name in given})
+    if "sources" in given:
+        paths = given["sources"], given["cuda_files"], given["cpp_files"]
+        sources = file_sources(*paths, embed_cubin=given["embed_cubin"])
+    else:
+        sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
+    return Call(
+        given["name"],
+        sources,
+        makes,
+        options=read_options(**{name: given[name] for name in _COMPILER_OPTIONS}),
+        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
+        tuned=read_tuned(given["tuned"]),
+        **{name: given[name] for name in _TAKEN_AS_GIVEN},
+    )
 
 
 def inline_sources(

@@ -85,7 +85,7 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> Tuning | str:
     """Run a job in this process, and return its measurements, or the text of its error."""
     try:
         loaded, is_verbose = read_request(request, "module"), bool(request.get("verbose"))
-        function = load_request(loaded, None, keep_module_alive=True, verbose=is_verbose)[job["function"]]
+        function = load_request(loaded, verbose=is_verbose)[job["function"]]
         options = {name: value for name, value in job.items() if name not in ("function", "args")}
         if isinstance(reference := options.get("reference"), str):
             options["reference"] = import_object(reference, f"reference={reference!r}")

@@ -77,7 +77,7 @@ def tune(function: TypedFunction, *args: Any, seconds: float = 5.0, progress: bo
                 named = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
                 functions = build_variants(compared, request, named, show)
             else:
-                module = load_request(request, None, keep_module_alive=True, verbose=False)
+                module = load_request(request)
                 functions = {name: module[name] for name in compared}
             _measure(compared, functions, args, checked, show)
         known |= {row.values: row for row in compared.values()}
@@ -146,7 +146,7 @@ def _build(part: Request, rows: Rows, built: Functions) -> None:
     functions = part.functions or ()
     request = part._replace(options=(*part.options, _SPLIT)) if len(functions) > 1 else part
     try:
-        module = load_request(request, None, keep_module_alive=True, verbose=False)
+        module = load_request(request)
     except (CompileError, LaunchSpecError, SignatureError) as error:
         if len(functions) == 1:
             name = functions[0][0]
