@@ -31,8 +31,6 @@ from jitload.words import Argument, Words
 
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
-# Host functions have these flags, so that their calls pass neither grid nor block.
-_HOST_FLAGS = ("has_grid", "has_block")
 # The fields of a Launch that name pointers, with the flag of such a parameter, which is a key of its description, too.
 _POINTER_FIELDS = {"nullable": "nullable", "raw_pointers": "raw", "strided": "strided", "host": "host"}
 # For each field that a plan has, its first slot, and the step that skips its values if the call sets them.
@@ -54,16 +52,19 @@ def kernel_members(export: Export) -> dict[str, object]:
     positions = {p.name: number for number, p in enumerate(arguments)}
     expressions, plan = compile_plan(export, {**export.constants, **make_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
-    attributes, maps = [*_attributes(export.launch)], [*map_structures(export)]
-    flags = [
-        *_kernel_flags(export),
-        *(["dispatches"] if export.variants and not export.facts else []),
-        *(_HOST_FLAGS if export.returns else ()),
-    ]
+    is_host, launch = bool(export.returns), export.launch
+    attributes, maps = [*_attributes(launch)], [*map_structures(export)]
+    flags = {  # calls of host functions pass neither grid nor block
+        "has_grid": launch.grid is not None or is_host,
+        "has_block": launch.block is not None or is_host,
+        "has_cluster": launch.cluster is not None,
+        "computes": bool(launch.args),
+        "dispatches": bool(export.variants) and not export.facts,
+    }
     return {
         "name": export.name,
-        "symbol": None if export.returns else export.kernel.symbol,
-        "host": Address(f"(const void*){export.kernel.symbol}") if export.returns else None,
+        "symbol": None if is_host else export.kernel.symbol,
+        "host": Address(f"(const void*){export.kernel.symbol}") if is_host else None,
         "params": param_structures(export),
         "plan": ops_array(plan) if expressions else None,
         "expressions": expressions or None,
@@ -71,7 +72,7 @@ def kernel_members(export: Export) -> dict[str, object]:
         "attribute_count": len(attributes),
         "param_count": len(export.kernel.parameters),
         "argument_count": len(arguments),
-        "flags": flags_of(KERNEL_FLAGS, flags),
+        "flags": flags_of(KERNEL_FLAGS, [name for name, is_set in flags.items() if is_set]),
         "struct_bytes": structs + 64 if structs else 0,
         "choice": choice_structure(export, [v.values for v in variants_of(export)]) if export.choice else None,
         "maps": maps or None,
@@ -143,17 +144,6 @@ def dtype_code(dtype: str | None) -> tuple[int, int]:
         return 0, 0
     bits = re.search(r"\d+", dtype)  # a bool has no number
     return ELEMENT_TYPES[dtype].code, int(bits[0]) if bits else 8
-
-
-def _kernel_flags(export: Export) -> list[str]:
-    launch = export.launch
-    flags = {
-        "has_grid": launch.grid is not None,
-        "has_block": launch.block is not None,
-        "has_cluster": launch.cluster is not None,
-        "computes": bool(launch.args),
-    }
-    return [flag for flag, is_set in flags.items() if is_set]
 
 
 def _attributes(launch: Launch) -> Iterator[Struct]:

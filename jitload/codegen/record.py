@@ -79,11 +79,6 @@ class Record(NamedTuple):
     addresses: tuple[str, ...]
 
 
-def write_record(module: Struct) -> Record:
-    """Return the record of a module."""
-    return _Writer().write(module)
-
-
 def ops_array(program: Sequence[Op]) -> list[Struct]:
     """Return the structures of a program for the evaluator, with its end."""
     return [
@@ -97,17 +92,18 @@ def flags_of(table: Mapping[str, int], names: Sequence[str]) -> int:
     return sum(table[name] for name in dict.fromkeys(names))
 
 
-class _Writer:
-    """The bytes of a record that is being written. Structures are aligned to 8 bytes."""
+class RecordWriter:
+    """Writes the record of a module. Structures are aligned to 8 bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.strings: dict[bytes, int] = {}
+        self.strings: dict[str, int] = {}
         self.pointers: list[int] = []
         self.externals: list[int] = []
         self.addresses: list[str] = []
 
     def write(self, module: Struct) -> Record:
+        """Return the record of a module."""
         header_size = ctypes.sizeof(layout("record"))
         self.data += bytes(header_size)
         self._array([module])
@@ -145,40 +141,34 @@ class _Writer:
 
     def _point(self, offset: int, value: object) -> None:
         """Store a pointer to a value, which is appended unless it is there already."""
-        if value is None or value == ():
-            return
-        if value is MODULE:
-            self._put_pointer(offset, ctypes.sizeof(layout("record")))
-        elif isinstance(value, Address):
+        if isinstance(value, Address):
             if value.expression not in self.addresses:
                 self.addresses.append(value.expression)
             self.externals.append(offset)
             struct.pack_into("<Q", self.data, offset, self.addresses.index(value.expression))
-        else:
-            self._put_pointer(offset, self._target(value))
+        elif value is not None and value != ():
+            target = self._target(value)
+            self.pointers.append(offset)
+            struct.pack_into("<Q", self.data, offset, target)
 
     def _target(self, value: object) -> int:
+        """Append a value unless it is there already. Return its offset."""
+        if value is MODULE:
+            return ctypes.sizeof(layout("record"))
         if isinstance(value, str):
-            return self._string(value.encode())
-        assert isinstance(value, Sequence)
-        if isinstance(value[0], Struct) and not isinstance(value, Struct):
-            return self._array(value)
+            if value not in self.strings:
+                self.strings[value] = len(self.data)
+                self.data += value.encode() + b"\0"
+            return self.strings[value]
         if isinstance(value, Struct):
             return self._array([value])
+        assert isinstance(value, Sequence)
+        if isinstance(value[0], Struct):
+            return self._array(value)
         offset = self._append(bytes(8 * len(value)))  # an array of pointers
         for number, item in enumerate(value):
             self._point(offset + 8 * number, item)
         return offset
-
-    def _string(self, text: bytes) -> int:
-        if text not in self.strings:
-            self.strings[text] = len(self.data)
-            self.data += text + b"\0"
-        return self.strings[text]
-
-    def _put_pointer(self, offset: int, target: int) -> None:
-        struct.pack_into("<Q", self.data, offset, target)
-        self.pointers.append(offset)
 
 
 # ---- structures of C -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from jitload.codegen.kernel import (
     requirements_of,
     variants_of,
 )
-from jitload.codegen.record import MODULE, Address, Struct, write_record
+from jitload.codegen.record import MODULE, Address, RecordWriter, Struct
 from jitload.model import BoundCheck, CpuProgram, Cubin, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
@@ -155,7 +155,7 @@ def write_record_files(wrapper: Wrapper, work_dir: Path) -> tuple[str, ...]:
     Raises:
         LaunchSpecError: A launch does not match its kernel.
     """
-    record = write_record(_module_structure(wrapper))
+    record = RecordWriter().write(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
     facts = {
         "images": [{"name": image.name, "file": image.file} for image in wrapper.images],

@@ -7,9 +7,9 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,7 +130,17 @@ def prebuild(
     started = time.monotonic()
     outcomes: dict[int, Outcome] = {}
     try:
-        with _progress(len(tasks), outcomes, is_shown=progress) as done:
+        with progress_bar(is_shown=progress and bool(tasks)) as show:
+
+            def done(task: Task, outcome: Outcome) -> None:
+                outcomes[task.number] = outcome
+                if show:
+                    counts = Counter(outcome.state for outcome in outcomes.values())
+                    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+                    show(f"prebuild: {states}", len(outcomes), len(tasks))
+
+            if show:
+                show("prebuild", 0, len(tasks))
             _run(tasks, executor, jobs, done)
     except BaseException:
         summary = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
@@ -234,22 +244,3 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome:
         return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
         return failure(task, error)
-
-
-# ---- progress --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Done]:
-    """Yield a function that adds the outcome of a task to `outcomes` and shows the progress."""
-    with progress_bar(is_shown=is_shown and total > 0) as show:
-        if show:
-            show("prebuild", 0, total)
-
-        def done(task: Task, outcome: Outcome) -> None:
-            outcomes[task.number] = outcome
-            if show:
-                counts = Counter(outcome.state for outcome in outcomes.values())
-                show(f"prebuild: {', '.join(f'{n} {state}' for state, n in counts.items())}", len(outcomes), total)
-
-        yield done
