@@ -15,6 +15,7 @@ class Candidate(NamedTuple):
         types: The text of each parameter's type, with single spaces.
         piece: The index of the text in `cuda_sources` that contains the function.
         line: The function's line in that text, counted from 1.
+        is_definition: Whether it has a body.
     """
 
     name: str
@@ -23,3 +24,4 @@ class Candidate(NamedTuple):
     types: tuple[str, ...]
     piece: int
     line: int
+    is_definition: bool

@@ -36,15 +36,14 @@ def find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
         >>> find_candidates(("namespace ns { __global__ void scale(float* x, int n) {} }",))[0].name
         'ns::scale'
     """
-    candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
+    candidates: dict[tuple[str, bool, tuple[str, ...]], Candidate] = {}
     for number, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
             continue
         for declared in _kernels_in(tokenize(text), number):
-            name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
-            key = (name, is_template, tuple(map(_without_top_const, types)))
+            key = (declared.name, declared.is_template, tuple(map(_without_top_const, declared.types)))
             candidates[key] = _merge(candidates[key], declared) if key in candidates else declared
-    return tuple(candidate for candidate, _ in candidates.values())
+    return tuple(candidates.values())
 
 
 def find_unambiguous(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -53,8 +52,8 @@ def find_unambiguous(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if not c.is_template and names.count(c.name) == 1)
 
 
-def _kernels_in(tokens: Sequence[Token], piece: int) -> Iterator[tuple[Candidate, bool]]:
-    """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
+def _kernels_in(tokens: Sequence[Token], piece: int) -> Iterator[Candidate]:
+    """Yield each function that looks like a kernel."""
     code, left_out = split_branches(split_directives(tokens))
     kernels = [*_declared_kernels(code)]
     # A branch that is left out usually declares the same kernels in another way, in the same namespaces.
@@ -62,7 +61,7 @@ def _kernels_in(tokens: Sequence[Token], piece: int) -> Iterator[tuple[Candidate
     others = (kernel for run in left_out for kernel in _declared_kernels(run))
     kernels += [(scopes.get(kernel[2].name, ()), *kernel[1:]) for kernel in others]
     for namespaces, declaration, declarator in kernels:
-        yield make_candidate(declaration, declarator, namespaces, piece), declarator.is_definition
+        yield make_candidate(declaration, declarator, namespaces, piece)
 
 
 def _declared_kernels(code: Sequence[Token]) -> Iterator[tuple[tuple[str, ...], Sequence[Token], Declarator]]:
@@ -94,6 +93,7 @@ def make_candidate(
         types=tuple(type_ for type_, _ in parameters),
         piece=piece,
         line=declaration[declarator.name_index].line,
+        is_definition=declarator.is_definition,
     )
 
 
@@ -158,18 +158,17 @@ def _without_top_const(type_: str) -> str:
     return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
 
 
-def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
-    """Merge the `(function, is_definition)` pairs of two declarations of one kernel. A definition takes precedence.
+def _merge(first: Candidate, second: Candidate) -> Candidate:
+    """Merge two declarations of one kernel. A definition takes precedence.
 
     Of two definitions, only one is compiled, and the text does not tell which. Parameters whose names differ between
     the two definitions become unnamed.
     """
-    main, other = (second[0], first[0]) if second[1] and not first[1] else (first[0], second[0])
-    pairs = tuple(zip(main.parameters, other.parameters, strict=True))
-    names = tuple(mine or theirs for mine, theirs in pairs)
-    if first[1] and second[1]:
-        names = tuple(mine if mine == theirs else "" for mine, theirs in pairs)
-    return main._replace(parameters=names), first[1] or second[1]
+    main, other = (second, first) if second.is_definition and not first.is_definition else (first, second)
+    pairs = zip(main.parameters, other.parameters, strict=True)
+    if other.is_definition:
+        return main._replace(parameters=tuple(mine if mine == theirs else "" for mine, theirs in pairs))
+    return main._replace(parameters=tuple(mine or theirs for mine, theirs in pairs))
 
 
 # ---- parameters ----------------------------------------------------------------------------------------------------

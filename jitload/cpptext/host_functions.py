@@ -58,7 +58,6 @@ class HostFunction(NamedTuple):
     Attributes:
         candidate: Its name with namespaces, and its parameters.
         result: The text of its result type; `auto` if the type is written after the parameters.
-        is_definition: Whether it has a body.
         is_plain: Whether no type in its declaration seems to need tvm-ffi.
         has_numbers_only: Whether it takes only numbers and `void*`, and returns a number or nothing. tvm-ffi's own
             macro can export such a function.
@@ -66,7 +65,6 @@ class HostFunction(NamedTuple):
 
     candidate: Candidate
     result: str
-    is_definition: bool
     is_plain: bool
     has_numbers_only: bool
 
@@ -102,11 +100,9 @@ def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bo
         >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
         [True, False]
     """
-    candidates = (text for text in texts if any(name in text for name in names))
-    functions = (
-        f for text in candidates for f in find_host_functions(text) if f.is_definition and _has_plain_result(f)
-    )
-    return bool(names) and {f.candidate.name.rpartition("::")[2] for f in functions}.issuperset(names)
+    found = [f for text in texts if any(name in text for name in names) for f in find_host_functions(text)]
+    plain = [f.candidate.name.rpartition("::")[2] for f in found if f.candidate.is_definition and _has_plain_result(f)]
+    return bool(names) and {*names} <= {*plain}
 
 
 def _has_plain_result(function: HostFunction) -> bool:
@@ -116,12 +112,8 @@ def _has_plain_result(function: HostFunction) -> bool:
 
 def has_main(texts: Iterable[str]) -> bool:
     """Return whether one of the texts defines `main`."""
-    return any(
-        function.is_definition and function.candidate.name == "main"
-        for text in texts
-        if "main" in text
-        for function in find_host_functions(text)
-    )
+    found = [f.candidate for text in texts if "main" in text for f in find_host_functions(text)]
+    return any(candidate.is_definition and candidate.name == "main" for candidate in found)
 
 
 def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -146,7 +138,7 @@ def _function(declaration: Sequence[Token], declarator: Declarator, namespaces: 
     has_numbers_only = _NUMBER_WORDS.issuperset(result) and all(
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
     )
-    return HostFunction(candidate, " ".join(result), declarator.is_definition, is_plain, has_numbers_only)
+    return HostFunction(candidate, " ".join(result), is_plain, has_numbers_only)
 
 
 def _is_type(head: Sequence[Token]) -> bool:

@@ -199,7 +199,7 @@ def _host_export(
             file: [f for f in functions if f"::{f.candidate.name}".endswith(suffix)]
             for file, functions in units.items()
         }
-    defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
+    defined = [file for file, functions in matches.items() if any(f.candidate.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]
     is_plain = is_plain_unseen
     if declared:
@@ -229,8 +229,9 @@ def _host_export(
 
 def _without_declarations(functions: Sequence[HostFunction]) -> tuple[Candidate, ...]:
     """Return the functions. Leave out declarations of functions that are also defined: the definition has the names."""
-    defined = {function.candidate.types for function in functions if function.is_definition}
-    return tuple(f.candidate for f in functions if f.is_definition or f.candidate.types not in defined)
+    candidates = [function.candidate for function in functions]
+    defined = {candidate.types for candidate in candidates if candidate.is_definition}
+    return tuple(c for c in candidates if c.is_definition or c.types not in defined)
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
