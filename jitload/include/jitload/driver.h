@@ -140,6 +140,17 @@ enum {
   "%lld bytes of dynamic shared memory requested, but cuda:%d gives a block at most %d bytes, and the "   \
   "kernel's own static shared memory takes %d of them"
 
+/* Relaxes the capture mode of this thread, in which a graph capture allows what the driver otherwise rejects: loading code
+ * and changing attributes. */
+struct jitload_relaxed_capture {
+  const jitload_driver* driver;
+  int mode;
+  explicit jitload_relaxed_capture(const jitload_driver* relaxed) : driver(relaxed), mode(JITLOAD_CAPTURE_RELAXED) {
+    driver->exchange_capture_mode(&mode);
+  }
+  ~jitload_relaxed_capture() { driver->exchange_capture_mode(&mode); }
+};
+
 /* Retain the device's primary context once and keep it in `retained`, as libraries are never unloaded. A context
  * that was reset in the meantime is retained again. */
 JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* driver, jitload_cu_context* retained,

@@ -98,11 +98,8 @@ JITLOAD_LAUNCHER int CheckImage(const Image* image, Elf64_Ehdr* header) {
 }
 
 JITLOAD_LAUNCHER int LoadBytes(const Driver* driver, const void* bytes, jitload_cu_library* library) {
-  int mode = JITLOAD_CAPTURE_RELAXED; /* loading must also work during a graph capture */
-  driver->exchange_capture_mode(&mode);
-  const int code = driver->library_load(library, bytes, nullptr, nullptr, 0, nullptr, nullptr, 0);
-  driver->exchange_capture_mode(&mode);
-  return code;
+  const jitload_relaxed_capture relaxed(driver);
+  return driver->library_load(library, bytes, nullptr, nullptr, 0, nullptr, nullptr, 0);
 }
 
 JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
@@ -124,11 +121,9 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
 }
 
 JITLOAD_LAUNCHER void Unload(Library* library) {
-  int mode = JITLOAD_CAPTURE_RELAXED;
   if (library->handle != nullptr && driver_table.process == getpid()) { /* a forked child cannot call the driver */
-    driver_table.exchange_capture_mode(&mode);
+    const jitload_relaxed_capture relaxed(&driver_table);
     driver_table.library_unload(library->handle);
-    driver_table.exchange_capture_mode(&mode);
   }
   *library = {};
 }

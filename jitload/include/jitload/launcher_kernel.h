@@ -138,16 +138,15 @@ JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t by
 /* Allow clusters of more than 8 blocks, the portable size. Done once for each device, because setting an attribute
  * takes one of the driver's locks. */
 JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
-  int mode = JITLOAD_CAPTURE_RELAXED;
   if (__atomic_load_n(&state->slots[device].allows_large_cluster, __ATOMIC_ACQUIRE)) return;
-  state->driver->exchange_capture_mode(&mode);
+  const jitload_relaxed_capture relaxed(state->driver);
   state->driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, state->kernel, device);
-  state->driver->exchange_capture_mode(&mode);
   __atomic_store_n(&state->slots[device].allows_large_cluster, true, __ATOMIC_RELEASE);
 }
 
-/* The caller holds the lock, with the device's context current and capture mode relaxed. */
+/* The caller holds the lock, and the device's context is current. */
 JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes) {
+  const jitload_relaxed_capture relaxed(state->driver);
   const Driver* driver = state->driver;
   DeviceKernel* slot = &state->slots[device];
   void* function = nullptr;
@@ -175,15 +174,11 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes
 
 /* Load the kernel on the current device, and allow it `bytes` of dynamic shared memory. Return the driver's code. */
 JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t bytes) {
-  const Driver* driver = state->driver;
-  int mode = JITLOAD_CAPTURE_RELAXED;
-  if (driver->process != getpid() || !Lock()) {
+  if (state->driver->process != getpid() || !Lock()) {
     return SetLaunchError(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
   }
-  AdoptContext(driver);
-  driver->exchange_capture_mode(&mode);
+  AdoptContext(state->driver);
   const int code = PrepareLocked(state, device, bytes);
-  driver->exchange_capture_mode(&mode);
   Unlock();
   return code;
 }
@@ -202,7 +197,7 @@ JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, in
   state->needs_max_shared = true;
   for (int device = 0; device < driver->devices; ++device) {
     unsigned flags = 0;
-    int is_active = 0, max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
+    int is_active = 0, max_shared = 0, static_shared = 0;
     driver->primary_state(device, &flags, &is_active);
     if (is_active ? jitload_shared_limit(driver, state->kernel, device, &max_shared, &static_shared)
                   : driver->device_attribute(&max_shared, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device)) {
@@ -211,10 +206,9 @@ JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, in
     const int64_t limit = max_shared - (static_shared > static_bytes ? static_shared : static_bytes);
     if (limit > largest_limit) largest_limit = limit;
     if (!is_active) continue;
-    driver->exchange_capture_mode(&mode);
+    const jitload_relaxed_capture relaxed(driver);
     driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared, state->kernel,
                                  device);
-    driver->exchange_capture_mode(&mode);
   }
   if (largest_limit < 0 || dynamic_bytes <= largest_limit) return 0;
   return Raise("ValueError",

@@ -168,10 +168,10 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
   return state;
 }
 
-/* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode
- * relaxed. */
+/* Load the image and the kernel. The caller holds the lock, and the device's context is current. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
                                   jitload_cu_device device, jitload_slot* slot) {
+  const jitload_relaxed_capture relaxed(driver);
   const int image = jitload_select_image(driver, kernel, device);
   if (image < 0) return -1;
   jitload_cu_result code = JITLOAD_CUDA_SUCCESS;
@@ -205,11 +205,9 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   return 0;
 }
 
-/* Load a kernel on a device whose context is current. Relaxed capture mode allows this during a graph capture, in which
- * the driver otherwise rejects loading code. */
+/* Load a kernel on a device whose context is current. */
 int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                     jitload_slot** slot) {
-  int mode = JITLOAD_CAPTURE_RELAXED;
   int failed = 0;
   pthread_mutex_lock(&jitload_lock);
   jitload_state* state = kernel->module->state;
@@ -221,11 +219,7 @@ int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, 
                           (int)device, (int)state->device_count, state->device_count == 1 ? "" : "s");
   } else {
     *slot = &state->slots[kernel->index * state->device_count + device];
-    if ((*slot)->kernel == NULL) {
-      driver->exchange_capture_mode(&mode);
-      failed = jitload_resolve_locked(driver, kernel, state, device, *slot);
-      driver->exchange_capture_mode(&mode);
-    }
+    if ((*slot)->kernel == NULL) failed = jitload_resolve_locked(driver, kernel, state, device, *slot);
   }
   pthread_mutex_unlock(&jitload_lock);
   return failed;
@@ -234,7 +228,7 @@ int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, 
 /* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
 int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                   jitload_slot* slot, int64_t bytes) {
-  int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
+  int max_shared = 0, static_shared = 0;
   jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
   if (code != JITLOAD_CUDA_SUCCESS) {
     return jitload_raise_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
@@ -245,9 +239,10 @@ int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_ke
                         max_shared, static_shared);
   }
   pthread_mutex_lock(&jitload_lock);
-  driver->exchange_capture_mode(&mode);
-  code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, (int)limit, slot->kernel, device);
-  driver->exchange_capture_mode(&mode);
+  {
+    const jitload_relaxed_capture relaxed(driver);
+    code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, (int)limit, slot->kernel, device);
+  }
   if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_shared_limit, limit, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&jitload_lock);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
