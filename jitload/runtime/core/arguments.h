@@ -77,6 +77,19 @@ static inline int jitload_is_empty(const DLTensor* tensor) {
   return 0;
 }
 
+/* Find the memory between a tensor's first and last elements, as distances in bytes from its address; strides may be
+ * negative. */
+static inline void jitload_find_memory(const DLTensor* tensor, int64_t* begin, int64_t* end) {
+  const int64_t bytes = ((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+  int64_t step = 1;
+  *begin = 0, *end = jitload_is_empty(tensor) ? 0 : bytes;
+  for (int32_t axis = tensor->ndim - 1; *end != 0 && axis >= 0; --axis) {
+    const int64_t extent = tensor->shape[axis], stride = tensor->strides != NULL ? tensor->strides[axis] : step;
+    *(stride < 0 ? begin : end) += (extent - 1) * stride * bytes;
+    step *= extent;
+  }
+}
+
 static inline int jitload_is_contiguous(const DLTensor* tensor) {
   if (tensor->strides == NULL) return 1;
   uint64_t expected = 1; /* unsigned: it may overflow for a tensor without elements */

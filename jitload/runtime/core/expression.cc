@@ -35,15 +35,9 @@ static inline int64_t jitload_count_bytes(const TVMFFIAny* value) {
   if (value->type_index == kTVMFFINone) return 0;
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) return INT64_MAX;
-  int64_t last = 0, step = 1;
-  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
-    const int64_t extent = tensor->shape[axis], stride = tensor->strides != NULL ? tensor->strides[axis] : step;
-    if (extent == 0) return 0;
-    if (stride < 0 && extent > 1) return INT64_MAX;
-    last += (extent - 1) * stride;
-    step *= extent;
-  }
-  return (last + 1) * (((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8);
+  int64_t begin, end;
+  jitload_find_memory(tensor, &begin, &end);
+  return begin < 0 ? INT64_MAX : end;
 }
 
 static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {

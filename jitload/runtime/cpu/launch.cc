@@ -52,21 +52,6 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
   return 0;
 }
 
-/* Return the memory between a tensor's first and last elements; strides may be negative. */
-static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* tensor) {
-  const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
-  if (jitload_is_empty(tensor)) return {name, first, first};
-  const uintptr_t bytes = ((uintptr_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
-  intptr_t low = 0, high = 0;
-  int64_t step = 1;
-  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
-    const int64_t reach = (tensor->shape[axis] - 1) * (tensor->strides != NULL ? tensor->strides[axis] : step);
-    *(reach < 0 ? &low : &high) += reach;
-    step *= tensor->shape[axis];
-  }
-  return {name, first + (uintptr_t)low * bytes, first + (uintptr_t)(high + 1) * bytes};
-}
-
 /* Return the memory of the parameters and of the array of their addresses. */
 static jitload_cpu_region jitload_param_memory(const jitload_request* request) {
   const int32_t count = request->kernel->param_count;
@@ -102,8 +87,11 @@ int jitload_launch_on_cpu(const jitload_request* request) {
     if (param->argument < 0) continue;
     const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_get_tensor(&request->args[param->argument]) : NULL;
     if (tensor != NULL) {
-      const jitload_cpu_region region = jitload_region_of(param->name, tensor);
-      is_separate = is_separate && region.begin == (uintptr_t)jitload_tensor_address(tensor); /* without negative strides */
+      const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
+      int64_t begin, end;
+      jitload_find_memory(tensor, &begin, &end);
+      const jitload_cpu_region region = {param->name, first + (uintptr_t)begin, first + (uintptr_t)end};
+      is_separate = is_separate && begin == 0; /* without negative strides */
       for (int k = 0; k < launch.tensor_count; ++k) {
         is_separate = is_separate && (region.begin >= tensors[k].end || tensors[k].begin >= region.end);
       }

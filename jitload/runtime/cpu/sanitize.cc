@@ -5,10 +5,7 @@
  * for, on a thread's stack, or in the library's own data.
  */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -130,46 +127,31 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   report_access(worker, begin, size, is_write, code);
 }
 
-/* Read the user's own line from the output of addr2line: the first one that is not in jitload's headers. */
-void read_line(int file, char* text, size_t size) {
-  FILE* lines = fdopen(file, "r");
-  char line[512];
-  text[0] = 0;
+/* addr2line prints a line for each function that is inlined at the address. The user's own line is the first one that is
+ * not in jitload's headers. */
+void append_line(Launch* launch, const void* address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0) return;
+  char command[4352], line[512], place[256] = "";
+  const size_t offset = (size_t)((const char*)address - (const char*)info.dli_fbase);
+  snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
+  FILE* lines = popen(command, "re");
   while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
     line[strcspn(line, "\n")] = 0;
     char* discriminator = strstr(line, " (discriminator");
     if (discriminator != NULL) *discriminator = 0;
-    if (strstr(line, "/jitload_cpu") != NULL || line[0] == '?' || text[0] != 0) continue;
+    if (strstr(line, "/jitload_cpu") != NULL || line[0] == '?' || place[0] != 0) continue;
     const char* name = strrchr(line, '/');
     const size_t colon = strcspn(line, ":");
     line[colon] = 0;
     const bool is_file = access(line, F_OK) == 0;
     line[colon] = ':';
-    snprintf(text, size, "%s", is_file || name == NULL ? line : name + 1);
+    snprintf(place, sizeof place, "%s", is_file || name == NULL ? line : name + 1);
   }
-  if (lines != NULL) fclose(lines);
-}
-
-void append_line(Launch* launch, const void* address) {
-  Dl_info info;
-  int ends[2];
-  if (dladdr(address, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
-  char offset[32];
-  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)address - (const char*)info.dli_fbase));
-  const char* const command[] = {"addr2line", "-i", "-e", info.dli_fname, offset, NULL};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-  pid_t child = 0;
-  const int code = posix_spawnp(&child, command[0], &actions, NULL, (char* const*)command, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  char line[256] = "";
-  read_line(ends[0], line, sizeof line);
-  if (code == 0) waitpid(child, NULL, 0);
+  if (lines != NULL) pclose(lines);
   const size_t used = strlen(launch->error);
   snprintf(launch->error + used, sizeof launch->error - used, ", at %s",
-           line[0] != 0 ? line : "an unknown line (addr2line of binutils finds it)");
+           place[0] != 0 ? place : "an unknown line (addr2line of binutils finds it)");
 }
 
 /* ---- undefined behaviour --------------------------------------------------------------------------------------- */
