@@ -357,14 +357,8 @@ class _Compilation:
         log = without_table_errors(failure.log)
         diagnostics = parse_diagnostics(log)
         if any("error" in diagnostic.severity for diagnostic in diagnostics):
-            return CompileError(
-                stage="host",
-                name=failure.name,
-                log=log,
-                diagnostics=diagnostics,
-                command=failure.command,
-                work_dir=failure.work_dir,
-            )
+            failure.log, failure.diagnostics = log, diagnostics
+            return failure
         # Compile again without the table, because g++ notices an unclosed brace, for example, only in the table.
         try:
             if expressions:

@@ -323,17 +323,13 @@ def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
 
 
 def gpu_only_error(name: str, file: str, line: int, feature: str, cause: CompileError | None = None) -> CompileError:
-    """Return the error for a feature that only a GPU has. `cause` is the compiler's error if there is one."""
+    """Return the error for a feature that only a GPU has. If there is an error of the compiler, `cause`, extend it."""
+    error = cause or CompileError(stage="host", name=name, log="")
     first = Diagnostic(file=file, line=line, severity="error", message=f"{_MARK}{feature}")
-    return CompileError(
-        stage="host",
-        name=name,
-        log=f"{file}:{line}: error: {first.message}\n" + (cause.log if cause else ""),
-        diagnostics=(first, *(cause.diagnostics if cause else ())),
-        command=cause.command if cause else (),
-        work_dir=cause.work_dir if cause else None,
-        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
-    )
+    error.log = f"{file}:{line}: error: {first.message}\n{error.log}"
+    error.diagnostics = (first, *error.diagnostics)
+    error.hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
+    return error
 
 
 # ---- conditions over __CUDA_ARCH__ -----------------------------------------------------------------------------------

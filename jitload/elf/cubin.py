@@ -161,8 +161,8 @@ class _CubinReader:
         note = self.sections.get(".note.nv.tkinfo")
         if note and (match := re.search(rb"\bsm_%d([af]?)\b" % number, note.data)):
             return number, match[1].decode()
-        compat = dict(_read_compat(self.sections.get(".nv.compat")))
-        return number, "a" if header.flags & 0x8 or compat.get(_COMPAT_ARCH_SPECIFIC) else ""
+        compat = dict(_read_attributes(self.sections.get(".nv.compat")))
+        return number, "a" if header.flags & 0x8 or any(compat.get(_COMPAT_ARCH_SPECIFIC, b"")) else ""
 
     def read_kernel(self, index: int, symbol: Symbol) -> Kernel:
         info = self.sections.get(f".nv.info.{symbol.name}")
@@ -201,7 +201,7 @@ class _CubinReader:
 
 
 def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
-    """Yield a (number, value) pair for each attribute of a `.nv.info` section."""
+    """Yield a (number, value) pair for each attribute of a section such as `.nv.info`."""
     data, position = memoryview(info.data if info else b""), 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
@@ -210,9 +210,7 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
             value = 0
         position += 4
         if position + value > len(data):
-            raise ElfError(
-                f"an attribute of '.nv.info' ends at byte {position + value}, but the section has {len(data)} bytes"
-            )
+            raise ElfError(f"an attribute ends at byte {position + value}, but its section has {len(data)} bytes")
         if value_format == _FORMAT_SIZED:
             yield attribute, data[position : position + value]
         position += value
@@ -236,12 +234,3 @@ def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter
     if sorted(slots) != list(range(len(slots))):
         raise ElfError(f"the parameters of kernel {kernel!r} have gaps in their numbers: {sorted(slots)}")
     return untyped_parameters(slot for _, slot in sorted(slots.items())), max_threads, barriers
-
-
-def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:
-    """Yield a (number, value) pair for each attribute of a `.nv.compat` section."""
-    data, position = section.data if section else b"", 0
-    while position + 4 <= len(data):
-        value_format, attribute, value = struct.unpack_from("<BBH", data, position)
-        yield attribute, value
-        position += 4 + (value if value_format == _FORMAT_SIZED else 0)
