@@ -227,12 +227,12 @@ def test_slow_headers_move_to_a_child_process(compiles, monkeypatch):
     compiles(isolate=False)
     assert not jobs
     assert isolated._compiling
-    isolated._compiling.join()
+    isolated._compiling.exception()
     compiles(isolate=False)
     assert [job.directives for job in jobs] == [SOURCE.partition("#define FACTOR")[0]]
     compiles(SOURCE.replace("OFFSET 3", "OFFSET 4") % 1, isolate=False)
     assert len(jobs) == 1
-    isolated._compiling.join()
+    isolated._compiling.exception()
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "pass"])

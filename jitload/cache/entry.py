@@ -243,9 +243,9 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path.name} is not a regular file")
         if status.st_size > max_size:
@@ -255,16 +255,7 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
         is_own_group = status.st_gid in (os.getgid(), 0)
         if status.st_mode & stat.S_IWGRP and not is_own_group and settings is not None and not settings.trusts_group:
             raise ValueError(f"a group can change {path.name}; JITLOAD_TRUST_GROUP=1 trusts groups")
-        return _read_all(descriptor, status.st_size)
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size)
-    while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems may return less
-        data += more
-    return data
+        return file.read()
 
 
 # ---- when entries are used ---------------------------------------------------------------------------------------

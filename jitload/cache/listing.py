@@ -21,8 +21,6 @@ from jitload.cache.entry import (
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
-_DAMAGED_NAME = re.compile(r".*-\d+\.bad")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
@@ -80,12 +78,6 @@ def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
                     size=sum(status.st_size for status in statuses.values()),
                     used_s=min(used_s, time.time()),
                 )
-
-
-def list_damaged(cache_dir: Path) -> Iterator[Path]:
-    """Yield the paths of damaged entries, which were renamed to `<name>-<time>.bad` when the damage was found."""
-    for directory in (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir))):
-        yield from (directory / name for name in sorted(names_in(directory)) if _DAMAGED_NAME.fullmatch(name))
 
 
 def names_in(directory: Path) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.cache.entry import FAILED_MARKER, WORK_DIR, write_uses
-from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
+from jitload.cache.listing import StoredEntry, directory_size, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local
 from jitload.cache.store import temporary_dir
 from jitload.errors import CacheError
@@ -45,7 +44,7 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
         return PruneResult(removed=(), freed=0, left=0, in_use=0)
     with temporary_dir(cache_dir, "prune") as trash:
         entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
-        freed = _remove_damaged(list_damaged(cache_dir), trash, _DAMAGED_KEPT_S if max_size is None else 0)
+        freed = _remove_damaged(cache_dir, trash, _DAMAGED_KEPT_S if max_size is None else 0)
         left, now_s = sum(entry.size for entry in entries), time.time()
         mapped, real_dir, removed, in_use = _mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
         for entry in entries:
@@ -97,9 +96,10 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
     return True
 
 
-def _remove_damaged(damaged: Iterable[Path], trash: Path, older_than_s: float) -> int:
+def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
+    """Move the entries to `trash` that were renamed when damage was found, and return the bytes that they took."""
     freed = 0
-    for path in damaged:
+    for path in (*cache_dir.glob("*.bad"), *cache_dir.glob("*-*/*.bad")):
         with suppress(OSError):
             status = os.lstat(path)
             if time.time() - status.st_mtime >= older_than_s:

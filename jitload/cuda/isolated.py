@@ -11,12 +11,13 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jitload.building.child_process import ChildPool, ChildProcess, answer_questions, end_with_parent
-from jitload.building.resources import core_count
+from jitload.building.resources import core_count, run_in_background
 from jitload.cuda import program
 from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
@@ -53,7 +54,7 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     if not is_needed:
         return program.compile_in_process(library_path, job)
     if job.directives and _compiling:
-        _compiling.join()
+        _compiling.exception()  # waits
     with _slots:
         # A job may die of what an earlier one has damaged in a child that waits, but not in a new child.
         question = _Question(library_path, job, dict(os.environ), _working_dir())
@@ -66,18 +67,12 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 def compile_later(library_path: Path, job: NvrtcJob) -> None:
     """Compile a job again in the background, in a child process that then keeps its headers."""
     global _compiling  # noqa: PLW0603
-    if is_needed and not (_compiling and _compiling.is_alive()):  # otherwise, the job waits for its next compile
+    if is_needed and (_compiling is None or _compiling.done()):  # otherwise, the job waits for its next compile
         question = _Question(library_path, job, dict(os.environ), _working_dir())
-        _compiling = threading.Thread(target=_compile, args=(question,), name="jitload-headers", daemon=True)
-        _compiling.start()
+        _compiling = run_in_background(_children.ask, question, 1)  # the next compile will report an error
 
 
-_compiling: threading.Thread | None = None
-
-
-def _compile(question: _Question) -> None:
-    with suppress(OSError, JitLoadError):  # the next compile will report the error
-        _children.ask(question, tries=1)
+_compiling: Future[Any] | None = None
 
 
 def _working_dir() -> str:
@@ -112,8 +107,9 @@ def _end_children() -> None:
 
 
 def _forget_children() -> None:
-    global _slots  # noqa: PLW0603
+    global _slots, _compiling  # noqa: PLW0603
     _children.forget()
+    _compiling = None
     _slots = threading.BoundedSemaphore(core_count())
 
 
