@@ -192,11 +192,6 @@ def _link(build: HostBuild) -> None:
     _run(build, (*compile_steps(build), link_step(build)))
 
 
-def _fast_link(build: HostBuild) -> Step:
-    flags = [flag for unit in build.host.units if not unit.is_mixed for flag in (*unit.flags, *build.host.flags)]
-    return link_step(build, link.fast_linker(build.compiler, flags, build.work.cache_dir))
-
-
 def _link_cuda(build: HostBuild, undefined: Sequence[str]) -> HostBuild:
     """Link the library again if it calls undefined CUDA functions. Return the build that was linked last.
 
@@ -273,10 +268,10 @@ def _compile_and_try_link(build: HostBuild) -> Step | None:
     Returns:
         The link step, even if the link failed, or None if no link was tried.
     """
-    attempt = None
-    can_link = not has_typed(build.exports)  # typed functions need a wrapper, which is written later
-    if can_link and not build.host.link_flags:
-        attempt = _fast_link(build)
+    attempt, host = None, build.host
+    if not has_typed(build.exports) and not host.link_flags:  # typed functions need a wrapper, which is written later
+        flags = [flag for unit in host.units if not unit.is_mixed for flag in (*unit.flags, *host.flags)]
+        attempt = link_step(build, link.fast_linker(build.compiler, flags, build.work.cache_dir))
     try:
         _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
     except CompileError as error:
