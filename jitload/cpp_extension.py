@@ -136,7 +136,7 @@ def load(
 def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     if not has_stable_interface():
         return _build_with_torch(function, arguments, "the installed torch lacks the C interface of torch 2.10")
-    from jitload.loader.module import module_path, torch_module
+    from jitload.loader.module import torch_module
 
     try:
         request = make_request(call._replace(options=read_options(*map(arguments.get, OPTION_LISTS))))
@@ -149,7 +149,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         module = load_request(request, verbose=bool(arguments["verbose"]))
         # A library that is no Python module has registered its operators when it was loaded.
-        return torch_module(module) if arguments["is_python_module"] else module_path(module)
+        return torch_module(module) if arguments["is_python_module"] else str(module.__dict__["_jitload_origin"])
     except CompileError as error:
         texts = [text for _, text in (*call.sources.host, *call.sources.cuda)]
         missing = ", ".join(error.missing or missing_names(error.log, texts))

@@ -161,15 +161,14 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return sorted({*special, *_SHOWN, *self})
 
     def __repr__(self) -> str:
-        facts = self._jitload_facts()
-        archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
-        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join(self._signatures()) or 'no functions'}>"
+        return f"<{self._jitload_title()}: {'; '.join(self._signatures()) or 'no functions'}>"
 
     def __str__(self) -> str:
+        return "\n  ".join((f"{self._jitload_title()}:", *(self._signatures() or ["no functions"])))
+
+    def _jitload_title(self) -> str:
         facts = self._jitload_facts()
-        archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
-        functions = self._signatures() or ["no functions"]
-        return "\n  ".join((f"jitload.Module {facts['name']!r}{archs}:", *functions))
+        return f"jitload.Module {facts['name']!r}" + (f" ({', '.join(facts['archs'])})" if facts["archs"] else "")
 
     def _signatures(self) -> list[str]:
         signatures = [function["signature"] for function in self._jitload_facts()["functions"].values()]
@@ -476,8 +475,3 @@ def torch_module(module: Module) -> ModuleType:
     if functions is None:
         raise LoadError(f"{module!r} has no PYBIND11_MODULE: list the functions to export, functions=['f']")
     return functions
-
-
-def module_path(module: Module) -> str:
-    """Return the path of the library that a module was loaded from."""
-    return str(module.__dict__["_jitload_origin"])

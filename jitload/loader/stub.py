@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jitload.loader.display import ShownModule
     from jitload.loader.function import TypedFunction
+    from jitload.loader.module import Module
 
 _HEAD = """\
 # Made by write_stub() from the library {name!r}.
@@ -32,7 +32,7 @@ _CONFIGURED = """\
 """
 
 
-def write_stub(module: ShownModule, path: str | os.PathLike[str]) -> Path:
+def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
     """Write the stub of a module to a path, and return the path.
 
     The types of functions that tvm-ffi or pybind11 exports are not known.
