@@ -7,14 +7,14 @@ import logging
 import operator
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jitload.building.resources import run_in_background
 from jitload.cache.entry import Entry, find_in_dir, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
@@ -173,9 +173,17 @@ def _ask(settings: Settings, request: Callable[[_Store], Answer]) -> Answer | No
     """
     if last_failure(settings):
         return None
+    answer: Future[Answer] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(request(_open_store(settings.remote)))
+        except BaseException as error:  # noqa: BLE001  a store's library may raise anything
+            answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
     try:
         _import_package(settings.remote)
-        answer = run_in_background(lambda: request(_open_store(settings.remote)))
+        threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
         if wait([answer], settings.remote_timeout_s).done:
             return answer.result()
         problem = f"no answer within {settings.remote_timeout_s:g} s (JITLOAD_CACHE_REMOTE_TIMEOUT)"
