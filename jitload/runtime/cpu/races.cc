@@ -24,7 +24,6 @@ union Access {
   };
 };
 constexpr uint64_t kLastCode = (1 << 22) - 1;
-constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kEpochs = 1 << 26;
 constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
 
@@ -54,9 +53,9 @@ struct Order {
   uint32_t epoch;
   uint32_t next_epoch; /* a multiple of kEpochsAtOnce if the worker needs further ones */
   uint32_t block_epoch; /* when the block began, or its barrier opened last */
-  uint32_t lane_epochs[kMostThreads]; /* when each thread took part in an operation of its warp */
-  uint32_t atomic_epochs[kMostThreads];
-  uint32_t warp_epochs[kMostThreads / kWarp]; /* when a thread of each warp did an atomic */
+  uint32_t lane_epochs[kMostLanes]; /* when each thread took part in an operation of its warp */
+  uint32_t atomic_epochs[kMostLanes];
+  uint32_t warp_epochs[kMostLanes / kWarp]; /* when a thread of each warp did an atomic */
   Races* races;
   const Watched* shared; /* the memory of this thread of the operating system */
   Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
@@ -269,43 +268,30 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, Access* s
   if (target != NULL) target->bits = access.bits;
 }
 
-inline void watch_word(const Current& now, const Watched* watched) {
-  const Order* order = now.worker->order;
-  Access* const shadow = watched->shadow[now.address / 4 - watched->memory.begin / 4];
-  const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
-  if (shadow->epoch < oldest) return (void)(shadow->bits = now.access.bits);
-  /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
-  const bool is_full = shadow[3].epoch >= oldest && shadow[order->block % 4].epoch == now.access.epoch;
-  const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | now.access.bits};
-  if (!is_full || all.is_write || all.is_atomic) compare_with_shadow(now, shadow, oldest);
-}
-
-/* Watch an access to several words. */
-__attribute__((noinline)) void watch_words(Worker* worker, uint64_t bits, const void* memory, size_t size, const void* code) {
+/* Watch an access, of which each word may be in the memory of another tensor. */
+inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || !worker->is_in_fibers) return;
+  const Order* order = worker->order;
+  const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
+  const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
   for (size_t done = 0, part; done < size; done += part) {
     const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
     part = size - done < 4 - offset ? size - done : 4 - offset;
     const Watched* watched = find_watched(worker, address, part);
-    if (watched == NULL || !contains(watched->memory, address, size - done)) {
-      jitload_cpu_check(memory, size, Access{bits}.is_write, code);
+    if (watched == NULL || !contains(watched->memory, address, size - done)) jitload_cpu_check(memory, size, is_write, code);
+    if (watched == NULL) break;
+    const Access access = {bits | ((1u << part) - 1) << offset};
+    Access* const shadow = watched->shadow[address / 4 - watched->memory.begin / 4];
+    const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
+    /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
+    const bool is_full = shadow[3].epoch >= oldest && shadow[order->block % 4].epoch == access.epoch;
+    const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | bits};
+    if (shadow->epoch < oldest) {
+      shadow->bits = access.bits;
+    } else if (!is_full || all.is_write || all.is_atomic) {
+      compare_with_shadow({worker, address, access, size}, shadow, oldest);
     }
-    if (watched == NULL) return;
-    watch_word({worker, address, {bits | ((1u << part) - 1) << offset}, size}, watched);
-  }
-}
-
-inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
-  Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers || size == 0) return;
-  const Order* order = worker->order;
-  const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
-  const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
-  const uintptr_t address = (uintptr_t)memory, offset = address % 4;
-  const Watched* watched = offset + size <= 4 ? find_watched(worker, address, size) : NULL;
-  if (watched != NULL) {
-    watch_word({worker, address, {bits | ((1u << size) - 1) << offset}, size}, watched);
-  } else {
-    watch_words(worker, bits, memory, size, code);
   }
   if (is_atomic) order_atomic(worker);
 }
