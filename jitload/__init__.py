@@ -11,7 +11,7 @@ from jitload.request.launch import Launch
 from jitload.request.tune import Tune
 
 if TYPE_CHECKING:
-    from jitload.checking.checker import check as check
+    from jitload.checking import check as check
     from jitload.judging.judge import Judge as Judge
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
@@ -46,7 +46,7 @@ _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi,
     "Judge": "jitload.judging.judge",
     "Module": "jitload.loader.module",
     "Tma": "jitload.request.tma",
-    "check": "jitload.checking.checker",
+    "check": "jitload.checking",
     "compare": "jitload.measuring.comparison",
     "extract_triton": "jitload.triton_api",
     "global_tensor": "jitload.loader.module",

@@ -12,8 +12,8 @@ import torch
 from support.kernels import CHECKED
 
 import jitload
-from jitload.checking import checker
-from jitload.checking.sanitizer import describe, make_call, run_call
+from jitload import checking
+from jitload.checking import describe, make_call, run_call
 from jitload.errors import ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc
@@ -176,9 +176,9 @@ def test_what_prevents_a_check_is_an_error(mod, sanitizer, monkeypatch):
 
 def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[Any], Exception | None]:
     """Run a call as the process under compute-sanitizer does, but on the CPU."""
-    request = checker._request_of(function)
+    request = checking._request_of(function)
     _, *call = make_call(function, request, args)
-    on_cpu = checker._load_on_cpu(request, function)._jitload_library.request
+    on_cpu = checking._load_on_cpu(request, function)._jitload_library.request
     torch.save((on_cpu, *call), directory / "call")
     run_call(str(directory), "cpu")
     regions, error = pickle.loads((directory / "outcome").read_bytes())

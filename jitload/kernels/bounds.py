@@ -33,7 +33,7 @@ def add_bound_checks(
 
     result = []
     for code in compiled:
-        ptx = compile_plainly(request, code, toolchain)
+        ptx = compile_plainly(device_source(request), code.cubin.arch, toolchain).cubin.ptx
         kernels = code.cubin.kernels
         checks = {kernel.symbol: bound_checks(ptx, kernel.symbol, kernel.parameters) for kernel in kernels}
         result.append(code._replace(bounds=checks))
@@ -51,21 +51,20 @@ def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str,
     from jitload.bounds.extents import separation_steps
 
     try:
-        code = compile_for_arch(source._replace(options=(*source.options, *_PLAIN)), "sm_90", toolchain)
+        code = compile_plainly(source, "sm_90", toolchain)
     except JitLoadError:
         return {}
     kernels = {k.name: separation_steps(code.cubin.ptx, k.symbol, k.parameters) for k in code.cubin.kernels}
     return {name: steps for name, steps in kernels.items() if steps}
 
 
-def compile_plainly(request: Request, code: CompiledSource, toolchain: CudaToolchain) -> str:
-    """Return PTX of the same code in which loops are as in the source, with lines.
+def compile_plainly(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
+    """Compile code with loops as in the source, and with lines.
 
-    If NVRTC does not have the options for this, or cannot compile the source with them, return the PTX of `code`.
+    If NVRTC does not have the options for this, or cannot compile the source with them, compile the code as it is.
     """
-    source = device_source(request)
     plain = source._replace(options=(*source.options, *_PLAIN))
     try:
-        return compile_for_arch(plain, machine_arch(code.cubin.arch), toolchain).cubin.ptx
+        return compile_for_arch(plain, machine_arch(arch), toolchain)
     except CompileError:
-        return code.cubin.ptx
+        return compile_for_arch(source, machine_arch(arch), toolchain)

@@ -35,7 +35,7 @@ _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": byt
 _VECTOR = r"=([friu])\d+\*(\d+)"  # the layout of a CUDA vector in the description of a function
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 # These modules build kernels, so they are above the loader.
-_CHECKER, _TUNER = "jitload.checking.checker", "jitload.tuning.tuner"
+_CHECKER, _TUNER = "jitload.checking", "jitload.tuning.tuner"
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
 

@@ -1,1 +1,0 @@
-"""Runs a call of a typed function on copies, with checks of each access."""
