@@ -17,14 +17,13 @@ from support.bounds import Extents, Touched, touched_by
 import jitload
 from jitload import Launch
 from jitload.bounds import execution
-from jitload.bounds.execution import SHARED
+from jitload.bounds.execution import SHARED, read_entry
 from jitload.bounds.extents import bound_checks, read_extents
-from jitload.bounds.ptx import read_entry
 from jitload.cpu import library
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
 from jitload.kernels.source import device_source
-from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
+from jitload.model import TENSOR_MAP_BYTES
 from jitload.request.kind import kernels_alone
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -104,8 +103,7 @@ def cpu_mod() -> jitload.Module:
 def kernels(gpu_mod: jitload.Module) -> dict[str, tuple[str, str, Any]]:
     """The PTX, the symbol and the parameters of each kernel."""
     request = kernels_alone(gpu_mod.__dict__["_jitload_request"])
-    code = CompiledSource(cubin=Cubin(data=b"", arch="sm_90a"), symbols={}, candidates=(), headers=())
-    ptx = compile_plainly(request, code, find_cuda_toolchain(request.settings))
+    ptx = compile_plainly(device_source(request), "sm_90a", find_cuda_toolchain(request.settings)).cubin.ptx
     return {name: (ptx, gpu_mod[name].kernel.symbol, gpu_mod[name].kernel.parameters) for name in gpu_mod}
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from support.bounds import evaluate
 
-from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.ptx import Entry, read_entry
+from jitload.bounds.execution import Entry, read_entry
+from jitload.bounds.extents import Access, find_accesses
 from jitload.model import Parameter
 
 PARAMETERS = [
@@ -139,7 +139,7 @@ def stores_of(entry: Entry, special: Mapping[str, int], parameters: Mapping[str,
     for _ in range(MOST_STEPS):
         i = entry.instructions[position]
         position += 1
-        if i.guard and bool(registers[i.guard]) == i.is_negated:
+        if i.guard and bool(registers[i.guard.lstrip("!")]) == i.guard.startswith("!"):
             continue
         bits = 64 if i.operands[:1] and i.operands[0].startswith("%rd") else 32
         is_signed = bool(i.modifiers) and i.modifiers[-1].startswith("s")

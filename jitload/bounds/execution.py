@@ -1,17 +1,114 @@
-"""Executes a kernel, with polynomials in place of the integers in its registers."""
+"""Reads a kernel from PTX, and executes it with polynomials in place of the integers in its registers."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from pathlib import Path as FilePath
 from typing import NamedTuple
 
-from jitload.bounds.ptx import Entry, Instruction, PtxError
 from jitload.bounds.terms import COUNTER, EXTENTS, POINTER, UNKNOWN, Polynomial, is_never_negative
 from jitload.model import Parameter
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A location, a label, the brace of a scope, or the text of a directive or an instruction, in which vectors have braces.
+_STATEMENT = re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*|([\w$]+)\s*:(?!:)|([{}])|([^\s;{}](?:[^;{}]|\{[^{}]*\})*)")
+_DIRECTIVE = re.compile(r"\.(reg|shared|local|pragma|param|branchtargets|calltargets|callprototype|loc)\b")
+_INSTRUCTION = re.compile(r"(?:@(!?[\w$%]+)\s+)?(\S+)\s*([^;]*)")
+_REGISTER = re.compile(r"%[\w$]+")
+_DECLARED = re.compile(r"(%[\w$]+)(?:<(\d+)>)?")
+_SHARED = re.compile(r"(\.extern\s+)?\.shared\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\s+([\w$]+)\s*((?:\[\d*\])*)\s*;")
+_OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(]+)+")
+
+
+class PtxError(ValueError):
+    """What a kernel or one of its accesses does is not understood, for the reason in the text."""
+
+
+class Instruction(NamedTuple):
+    """An instruction with its operands as text. A vector and an address are one operand each."""
+
+    opcode: str  # its name with all modifiers, such as `ld.global.f32`
+    operands: tuple[str, ...]
+    guard: str = ""  # the predicate register under which it is executed, after ! if the register has to be false
+    location: str = ""  # the file and the line of the source, such as `vec.cu:4`, if the PTX has line information
+
+    @property
+    def root(self) -> str:
+        """The name without modifiers."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def modifiers(self) -> list[str]:
+        """The modifiers, such as `global` and `f32`."""
+        return self.opcode.split(".")[1:]
+
+    def __str__(self) -> str:
+        guard = f"@{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)}".strip()
+
+
+class Entry(NamedTuple):
+    """A kernel in PTX."""
+
+    parameters: tuple[str, ...]
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]  # as positions
+    shared: dict[str, int]  # bytes of arrays in shared memory, also those of other kernels; 0 for the dynamic one
+
+
+def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each kind of statement
+    """Return a kernel of a PTX module. Raise PtxError if it is not understood."""
+    head = re.search(rf"\.entry\s+{re.escape(symbol)}(?![\w$])\s*(?:\(([^)]*)\))?", ptx)
+    if head is None:
+        raise PtxError(f"there is no kernel {symbol}")
+    parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    files, location = {number: FilePath(name).name for number, name in _FILE.findall(ptx)}, ""
+    scopes: list[dict[str, str]] = []  # the names that registers of inline PTX get, which may be those of others
+    for number, match in enumerate(_STATEMENT.finditer(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :]))):
+        file, line, label, brace, text = match.groups()
+        if brace:
+            scopes = [*scopes, {**scopes[-1]} if scopes else {}] if brace == "{" else scopes[:-1]
+            if not scopes:
+                break
+        elif file:
+            location = f"{files.get(file, '')}:{line}"
+        elif label in labels:
+            raise PtxError(f"{label} is declared in more than one scope")
+        elif label:
+            labels[label] = len(instructions)
+        elif text.startswith(".reg") and len(scopes) > 1:
+            for name, count in _DECLARED.findall(text):
+                names = [f"{name}{n}" for n in range(int(count))] if count else [name]
+                scopes[-1].update((name, f"{name}${number}") for name in names)
+        elif not text.startswith("."):
+            text = _REGISTER.sub(lambda name, names=scopes[-1]: names.get(name[0], name[0]), text)
+            guard, opcode, rest = _INSTRUCTION.findall(text)[0]
+            operands = tuple(operand.strip() for operand in _OPERAND.findall(rest) if operand.strip())
+            instructions.append(Instruction(opcode, operands, guard, location))
+        elif not _DIRECTIVE.match(text):
+            raise PtxError(f"unknown directive: {text}")
+    return Entry(parameters, tuple(instructions), labels, _read_shared(ptx))
+
+
+def _read_shared(ptx: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for is_extern, bits, name, extents in _SHARED.findall(_COMMENT.sub("", ptx)):
+        count = math.prod(int(extent or 0) for extent in re.findall(r"\[(\d*)\]", extents))
+        size = 0 if is_extern else int(bits) // 8 * count
+        if sizes.setdefault(name, size) != size:
+            raise PtxError(f"{name} stands for arrays of several sizes")
+    return sizes
+
+
+# ---- execution ------------------------------------------------------------------------------------------------------
 
 SHARED = "shared:"  # begins the names of pointers to shared memory
 MOST_INSTRUCTIONS = 10_000  # more would take seconds
@@ -47,11 +144,10 @@ class Value(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Terms that are not negative if a condition holds, and whether it holds whenever none of them is negative."""
+    """Terms of which none is negative exactly if a condition holds. An unknown one stands for others."""
 
-    facts: tuple[Polynomial, ...] = ()
+    facts: tuple[Polynomial, ...] = (Polynomial.of(UNKNOWN),)
     assumed: frozenset[Polynomial] = frozenset()  # what must not be negative for this
-    is_whole: bool = False
 
 
 Predicate = tuple[Condition, Condition]  # what holds if it is false, and if it is true
@@ -78,31 +174,29 @@ State = tuple[Path, Fraction, dict[str, Register]]
 
 
 class Address(NamedTuple):
-    """An address in an instruction, and whether the path always leads there. No path means that it goes elsewhere."""
+    """An address in an instruction. No path means that it goes elsewhere."""
 
     value: Value
     instruction: Instruction
     path: Path | None = None
-    is_certain: bool = False
 
 
 class Execution:
     """What a kernel does: the addresses of memory that it uses, without those of parameters and prefetches."""
 
-    def __init__(self, entry: Entry, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, ptx: str, symbol: str, parameters: Sequence[Parameter]) -> None:
+        self.entry = entry = read_entry(ptx, symbol)
         if len(entry.parameters) != len(parameters) or len(entry.instructions) > MOST_INSTRUCTIONS:
             raise PtxError(f"it has {len(entry.parameters)} parameters and {len(entry.instructions)} instructions")
         self.addresses: list[Address] = []
-        self._entry = entry
         symbols = {name: f"{POINTER}{SHARED}{name}" for name in entry.shared}
         for coordinate, extent in EXTENTS.items():
             symbols |= {f"%{coordinate}": coordinate, f"%n{coordinate}": extent}
-        self._initial: dict[str, Register] = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
-        self._parameters: dict[tuple[str, int], Value] = {}  # by operands and their bits
         for name, parameter in zip(entry.parameters, parameters, strict=True):
-            symbol = f"{POINTER}{parameter.name}" if parameter.kind == "pointer" else parameter.name
             if parameter.kind in ("pointer", "int", "uint", "bool") and parameter.size in (4, 8):
-                self._parameters[f"[{name}]", 8 * parameter.size] = Value(Polynomial.of(symbol))
+                operand = f"[{name}]{8 * parameter.size}"  # with the bits that an instruction has to load
+                symbols[operand] = f"{POINTER}{parameter.name}" if parameter.kind == "pointer" else parameter.name
+        self._initial: dict[str, Register] = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
         self._successors = [_successors(entry, position) for position in range(len(entry.instructions))]
         edges = [(position, target) for position, ends in enumerate(self._successors) for target in ends]
         starts = sorted({target for position, target in edges if target <= position})
@@ -129,7 +223,7 @@ class Execution:
         """
         self.addresses = []
         arriving: dict[int, list[State]] = {0: [((), Fraction(1), {**self._initial})]}
-        for position, instruction in enumerate(self._entry.instructions):
+        for position, instruction in enumerate(self.entry.instructions):
             if position not in arriving:
                 continue
             paths, shares, states = zip(*arriving.pop(position), strict=True)
@@ -140,11 +234,11 @@ class Execution:
                 path, loop.share = (*path, loop), share
                 self._enter(loop)
             is_certain = share == Fraction(1, 2 ** sum(isinstance(step, Condition) for step in path))
-            self._execute(instruction, path, is_certain=is_certain)
-            guard = self._registers.get(instruction.guard, _UNKNOWN)
+            self._execute(instruction, path if is_certain and not instruction.guard else (*path, Condition()))
+            guard = self._registers.get(instruction.guard.lstrip("!"), _UNKNOWN)
             guard = _UNKNOWN if isinstance(guard, Value) else guard
             for target in self._successors[position]:
-                is_true = (target != position + 1) != instruction.is_negated
+                is_true = (target != position + 1) != instruction.guard.startswith("!")
                 condition = Condition(*guard[is_true])  # an object of its own, because paths are compared by identity
                 if target <= position:
                     self._repeat(self._loops[target], condition)
@@ -173,7 +267,7 @@ class Execution:
         return Value(Polynomial.of(symbol))
 
     def _enter(self, loop: Loop) -> None:
-        for name in {name for number in loop.body for name in _destinations(self._entry.instructions[number])}:
+        for name in {name for number in loop.body for name in _destinations(self.entry.instructions[number])}:
             start, step = self._registers.get(name), self._steps.get((loop.counter, name))
             if step and isinstance(start, Value):
                 term = start.term + step.term * Polynomial.of(loop.counter)
@@ -192,7 +286,7 @@ class Execution:
                     self._steps[loop.counter, name] = Value(step, end.assumed)
                 self._origins.get(str(start), []).append(end)
 
-    def _execute(self, instruction: Instruction, path: Path, *, is_certain: bool) -> None:
+    def _execute(self, instruction: Instruction, path: Path) -> None:
         has_result = bool(targets := _destinations(instruction)) and not instruction.guard
         result = self._result(instruction) if has_result else None
         for operand in instruction.operands[has_result:]:
@@ -201,7 +295,7 @@ class Execution:
             match = _ADDRESS.fullmatch(operand)
             if match and values and not instruction.root.startswith("prefetch"):
                 value = values[0]._replace(term=values[0].term + int(match[2] or 0))
-                self.addresses.append(Address(value, instruction, path, is_certain and not instruction.guard))
+                self.addresses.append(Address(value, instruction, path))
             elif match is None and result is None and instruction.root not in _HARMLESS:
                 self.addresses += [Address(value, instruction) for value in values]
         self._registers |= {name: result or self._unknown() for name in targets}
@@ -219,7 +313,7 @@ class Execution:
         if "{" in str(instruction) or "|" in str(instruction):
             return None
         if root == "ld":
-            return self._parameters.get((operands[0], bits)) if "param" in instruction.modifiers else None
+            return self._registers.get(f"{operands[0]}{bits}") if "param" in instruction.modifiers else None
         inputs = [self._read(operand) for operand in operands]
         if instruction.modifiers == ["pred"]:
             return _logic(root, [_UNKNOWN if isinstance(register, Value) else register for register in inputs])
@@ -252,11 +346,11 @@ def _comparison(modifiers: Sequence[str], difference: Polynomial, assumed: froze
     """Return what a comparison of a difference with 0 says."""
     less, more, not_less, not_more = [-difference - 1], [difference - 1], [difference], [-difference]
     facts = {"lt": (not_less, less), "le": (more, not_more), "gt": (not_more, more), "ge": (less, not_less)}
-    apart = [term - 1 for term in (difference, -difference) if is_never_negative(term)]
+    apart = [term - 1 for term in (difference, -difference) if is_never_negative(term)] or [Polynomial.of(UNKNOWN)]
     facts |= {"eq": (apart, not_less + not_more), "ne": (not_less + not_more, apart)}
     if len(modifiers) != 2 or modifiers[0] not in facts:
         return None
-    if_false, if_true = (Condition((*terms,), assumed, bool(terms)) for terms in facts[modifiers[0]])
+    if_false, if_true = (Condition((*terms,), assumed) for terms in facts[modifiers[0]])
     return if_false, if_true
 
 
@@ -265,7 +359,7 @@ def _logic(name: str, predicates: Sequence[Predicate]) -> Predicate | None:
     if name not in ("and", "or"):
         return predicates[0][::-1] if name == "not" else None
     left, right = (predicate[name == "and"] for predicate in predicates)
-    both = Condition(left.facts + right.facts, left.assumed | right.assumed, left.is_whole and right.is_whole)
+    both = Condition(left.facts + right.facts, left.assumed | right.assumed)
     return (Condition(), both) if name == "and" else (both, Condition())
 
 

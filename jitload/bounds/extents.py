@@ -1,16 +1,18 @@
-"""What a launch of a kernel touches: the elements of each tensor, for people."""
+"""What a launch of a kernel touches: the elements of each tensor, for people and for checks of calls."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
-from jitload.bounds.accesses import Access, find_accesses
-from jitload.bounds.execution import SHARED
-from jitload.bounds.terms import EXTENTS, ZERO, Polynomial, is_never_negative, largest
+from jitload.bounds.execution import SHARED, Address, Entry, Execution, Instruction, Loop, Path, PtxError, within
+from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomial, digits_of, is_never_negative, largest
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
@@ -18,6 +20,9 @@ from jitload.model import BoundCheck, Parameter
 _BITS = re.compile(r"\D*(\d+)")
 _PLANNED = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")  # as in the plan of a launch
 _VARIABLE = re.compile(r"^_ZZ.*?E\d+(?=[a-zA-Z_]\w*$)|(?<=\w)(_\d+)+$")  # what is not the name of a local variable
+_ACCESS = re.compile(r"(?:ld|st|atom|red|ldu)\.(?:.*\.)?[a-z]+(\d+)(?:x(\d))?")
+_SPACES = {"global", "shared", "local", "const", "param"}
+_MOST_FACTS = 40
 
 
 class Extent(NamedTuple):
@@ -70,9 +75,6 @@ def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Exte
     for parameter in pointers:
         bits = _BITS.match(parameter.dtype or "")
         extents[parameter.name] = _touched(by_pointer.pop(parameter.name), int(bits[1]) // 8 if bits else 0)
-        if parameter.is_tensor_map:
-            reason, instruction = "it is a tensor map", "the copies of the TMA are not followed"
-            extents[parameter.name] = Extent(reason=reason, instruction=instruction)
     for pointer, accesses in by_pointer.items():
         size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
         unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
@@ -132,10 +134,10 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
 
 def _made_together(accesses: Iterable[Access]) -> list[list[Access]]:
     """Return the accesses that are certain to be made, in groups with the same pointer and conditions."""
-    groups: dict[tuple[str, tuple[Polynomial, ...]], list[Access]] = {}
+    groups: dict[tuple[str, frozenset[Polynomial]], list[Access]] = {}
     for access in accesses:
         if access.is_exact:
-            groups.setdefault((access.pointer, access.conditions), []).append(access)
+            groups.setdefault((access.pointer, frozenset(access.conditions)), []).append(access)
     return [*groups.values()]
 
 
@@ -193,18 +195,204 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
 
 
 def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
-    """Yield what must not be negative so that no two threads access the same bytes by one pointer.
-
-    The coordinates of a thread are digits of its address, and each is worth more than the lesser ones reach.
-    """
-    factors = accesses[0].offset.factors()
-    starts = [(access.offset - accesses[0].offset).constant for access in accesses]
-    if None in starts or not factors.keys() <= {"", *EXTENTS}:
+    """Yield what must not be negative so that no two threads access the same bytes by one pointer."""
+    first = accesses[0].offset
+    starts = [(access.offset - first).constant for access in accesses]
+    if None in starts or not first.varying <= {*EXTENTS}:
         yield Polynomial.of(-1)
         return
-    ends = [(start or 0, (start or 0) + access.size) for start, access in zip(starts, accesses, strict=True)]
-    reach = Polynomial.of(max(end for _, end in ends) - min(start for start, _ in ends))
-    for coordinate, extent in EXTENTS.items():
-        worth, count = factors.get(coordinate, ZERO), Polynomial.of(extent)
-        yield worth - reach if worth.terms else -count + 1
-        reach += worth * (count - 1)
+    ends = [(start or 0) + access.size for start, access in zip(starts, accesses, strict=True)]
+    reach = Polynomial.of(max(ends) - min(start or 0 for start in starts))
+    for coordinate, worth, lesser in digits_of(first, reach):
+        yield worth - lesser if worth.terms else -Polynomial.of(EXTENTS[coordinate]) + 1
+
+
+# ---- the accesses of a kernel ---------------------------------------------------------------------------------------
+
+
+class Access(NamedTuple):
+    """An access to memory behind a pointer, in bytes from the pointer on."""
+
+    pointer: str  # the parameter's name, or `shared:` and the name of an array in shared memory
+    instruction: Instruction
+    reason: str = ""  # why nothing else is known
+    size: int = 0  # the number of bytes of one access
+    offset: Polynomial = ZERO  # the first byte
+    low: Polynomial = ZERO  # the smallest offset
+    high: Polynomial = ZERO  # the largest offset
+    conditions: tuple[Polynomial, ...] = ()  # what must not be negative for all of this to hold
+    is_exact: bool = False  # whether threads then access both ends; otherwise, they may access less
+    unlimited: tuple[Access, ...] = ()  # the same, in launches in which the comparisons hold for all threads
+
+
+def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
+    """Return the accesses of a kernel to shared memory and to the memory of its pointers, and the kernel.
+
+    If the PTX cannot be read, nothing is known of the pointers, and the kernel has no instructions.
+    """
+    try:
+        execution = Execution(ptx, symbol, parameters)
+    except PtxError as error:
+        reason, none = f"the PTX cannot be read ({error})", Instruction("no instruction", ())
+        pointers = [parameter.name for parameter in parameters if parameter.kind == "pointer"]
+        return [Access(pointer, none, reason) for pointer in pointers], Entry((), (), {}, {})
+    copies = Instruction("the copies of the TMA are not followed", ())
+    accesses = [Access(p.name, copies, "it is a tensor map") for p in parameters if p.is_tensor_map]
+    region_of = functools.cache(Region)  # many accesses are at the end of one path
+    for address in execution.addresses:
+        pointers = execution.pointers_in(address.value)
+        try:
+            accesses += [copy(region_of(address.path)).access_at(address, pointer) for pointer in pointers]
+        except PtxError as error:
+            accesses += [Access(pointer, address.instruction, str(error)) for pointer in pointers]
+    calls = [i for i in execution.entry.instructions if i.root == "call" and "vprintf" not in i.operands]
+    if calls:  # which may end the kernel
+        accesses = [access._replace(is_exact=False) for access in accesses]
+    return accesses, execution.entry
+
+
+class Region:
+    """The threads and iterations of loops that reach an instruction, limited by comparisons."""
+
+    def __init__(self, path: Path | None) -> None:
+        if path is None:
+            raise PtxError("the pointer is stored, chosen or passed on")
+        self._conditions: tuple[Polynomial, ...] = ()
+        self._coordinates = {*EXTENTS}  # and the counters of loops
+        self._facts: tuple[Polynomial, ...] = ()  # what is not negative
+        self._is_exact = True  # whether all threads and iterations for which the facts hold reach the instruction
+        for step in path:
+            if isinstance(step, Loop):
+                self._enter(step)
+                continue
+            for fact in step.facts:
+                try:
+                    self._assume(step.assumed)
+                    self._add(fact)
+                except PtxError:
+                    self._is_exact = False
+
+    def access_at(self, address: Address, pointer: str) -> Access:
+        """Return the access to an address. Raise PtxError if its range is not known."""
+        space = "shared" if pointer.startswith(SHARED) else "global"
+        size = _size_of(address.instruction.opcode, space)
+        if size == 0:
+            raise PtxError("jitload does not know the instruction")
+        offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
+        self._assume(address.value.assumed | (within(offset, 32, is_signed=True) if space == "shared" else set()))
+        access = Access(pointer, address.instruction, "", size, offset, is_exact=self._is_exact)
+        limited = copy(self).with_range(access)
+        facts, self._facts = [fact for fact in self._facts if fact.varying], ()
+        with contextlib.suppress(PtxError):
+            for fact in facts:
+                self._require(self._least_of_all(fact))
+            return limited._replace(unlimited=(self.with_range(access),) if facts else ())
+        return limited
+
+    def with_range(self, access: Access) -> Access:
+        """Return an access with its range in the region, and with the conditions for that."""
+        low, high = self._least(access.offset), -self._least(-access.offset)
+        is_exact = access.is_exact and self._has_ends(access.offset)
+        return access._replace(low=low, high=high, is_exact=is_exact, conditions=self._conditions)
+
+    def _enter(self, loop: Loop) -> None:
+        """Use that a loop is executed. What its branch back compares holds if it holds in the first iteration."""
+        self._coordinates.add(loop.counter)
+        self._is_exact &= loop.exits == loop.back and len(loop.back) == 1
+        for fact in loop.again.facts if len(loop.back) == 1 else ():
+            step = fact.split()[1].get(loop.counter, ZERO)
+            first = fact - step * Polynomial.of(loop.counter) - step
+            if any(is_never_negative(first - known) for known in (ZERO, *self._facts)):
+                self._add(fact - step)
+                self._assume(loop.again.assumed)
+            else:
+                self._is_exact = False
+
+    def _add(self, fact: Polynomial) -> None:
+        """Add the fact that a term is not negative."""
+        rest, factors = fact.split()
+        unit = math.gcd(*(number for factor in factors.values() for _, number in factor.terms)) or 1
+        fact = (fact - rest) // unit + rest // unit
+        if not factors.keys() <= self._coordinates or (factors and not _pivot(fact)) or len(self._facts) == _MOST_FACTS:
+            self._is_exact = False
+        elif not any(is_never_negative(fact - other) for other in self._facts):
+            self._facts = (*(other for other in self._facts if not is_never_negative(other - fact)), fact)
+            self._note(*() if factors else (fact,))
+
+    def _assume(self, terms: Iterable[Polynomial]) -> None:
+        """Require that terms are not negative for any thread."""
+        for term in sorted(terms, key=str):
+            self._require(self._least(term))
+
+    def _require(self, term: Polynomial) -> None:
+        if (term.constant or 0) < 0:
+            raise PtxError("its index may be too large for its type")
+        self._note(term)
+
+    def _note(self, *terms: Polynomial) -> None:
+        """Add conditions, of which calls check the last ones first."""
+        new = (term for term in terms if not is_never_negative(term) and term not in self._conditions)
+        self._conditions = (*self._conditions, *new)
+
+    def _least(self, term: Polynomial) -> Polynomial:
+        """Return the smallest value of a term in the region."""
+        for fact in reversed(self._facts):
+            multiple, rest = _divided(term, fact)
+            if multiple.terms and multiple == multiple.magnitude:
+                self._require(multiple)
+                term = rest
+        return self._least_of_all(term)
+
+    def _least_of_all(self, term: Polynomial) -> Polynomial:
+        """Return the smallest value of a term for all threads and iterations.
+
+        A factor whose sign is not known is required to be positive.
+        """
+        least, factors = term.split()
+        if not factors.keys() <= self._coordinates:
+            raise PtxError("its index does not follow from threads, blocks, loops and parameters")
+        for symbol, factor in factors.items():
+            magnitude = factor.magnitude
+            self._require(magnitude)
+            if magnitude != factor and symbol.startswith(COUNTER):
+                raise PtxError("no comparison limits its index")
+            least -= magnitude * (Polynomial.of(EXTENTS[symbol]) - 1) if magnitude != factor else ZERO
+        return least
+
+    def _has_ends(self, offset: Polynomial) -> bool:
+        """Return whether threads have both ends of the range of an offset, with conditions for that."""
+        facts = [fact for fact in self._facts if fact.varying]
+        for fact in facts:
+            offset = _divided(offset, fact)[1]
+        for number, fact in enumerate(facts):
+            others = [other for other in facts[:number] if (fact + other).varying]
+            is_dense = all(is_never_negative(reach - worth) for _, worth, reach in digits_of(fact, ONE))
+            if not is_dense or any(not fact.varying.isdisjoint(other.varying) for other in (offset, *others)):
+                return False
+            self._note(*(fact + other for other in facts[:number] if other not in others))
+            for term in (fact, -fact):
+                with contextlib.suppress(PtxError):  # a counter has no limit
+                    self._note(-self._least_of_all(term))
+        return True
+
+
+def _divided(term: Polynomial, fact: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Return which multiple of a fact is in a term, and the rest, which has no coordinate of the fact."""
+    pivot = _pivot(fact)
+    multiple = term.split()[1].get(pivot, ZERO) * fact.split()[1][pivot] if pivot else ZERO
+    rest = term - fact * multiple
+    return (multiple, rest) if rest.varying.isdisjoint(fact.varying) else (ZERO, term)
+
+
+def _pivot(fact: Polynomial) -> str:
+    """Return a coordinate that has no factor in a fact except for 1 and -1, or "" if there is none."""
+    _, factors = fact.split()
+    return next((symbol for symbol in sorted(factors) if factors[symbol] in (ONE, -ONE)), "")
+
+
+def _size_of(opcode: str, space: str) -> int:
+    """Return the number of bytes in a space of memory that an instruction accesses, or 0 if this is not known."""
+    match, vector = _ACCESS.fullmatch(opcode), re.search(r"\.v(\d)\.", opcode)
+    if match is None or _SPACES & {*re.split(r"\W+", opcode)} - {space}:
+        return 0
+    return int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -80,21 +80,16 @@ class Polynomial:
         texts = [re.sub(r"^(-?)1 \* ", r"\1", " * ".join((str(f), *symbols))) for symbols, f in self.terms]
         return " + ".join(texts).replace("+ -", "- ") or "0"
 
-    def substitute(self, values: Mapping[str, Polynomial]) -> Polynomial:
-        """Return the polynomial with other ones in place of symbols."""
-        products = (([values.get(s, Polynomial.of(s)) for s in monomial], factor) for monomial, factor in self.terms)
-        return sum((math.prod(values, start=Polynomial.of(factor)) for values, factor in products), ZERO)
-
-    def factors(self) -> dict[str, Polynomial]:
-        """Return the factors of symbols that vary, and under "" the rest. A product of such symbols is unknown."""
+    def split(self) -> tuple[Polynomial, dict[str, Polynomial]]:
+        """Return what does not vary, and the factors of symbols that vary. A product of such symbols is unknown."""
         factors: dict[str, Polynomial] = {}
         for monomial, factor in self.terms:
             symbol, *others = [*(symbol for symbol in monomial if symbol.startswith(_VARYING)), ""]
             if len(others) > 1:
-                return {UNKNOWN: ONE}
+                return ZERO, {UNKNOWN: ONE}
             rest = Polynomial(((tuple(other for other in monomial if other != symbol), factor),))
             factors[symbol] = factors.get(symbol, ZERO) + rest
-        return factors
+        return factors.pop("", ZERO), factors
 
     @property
     def symbols(self) -> set[str]:
@@ -110,6 +105,11 @@ class Polynomial:
     def constant(self) -> int | None:
         """The value, if there are no symbols."""
         return None if self.symbols else dict(self.terms).get((), 0)
+
+    @property
+    def magnitude(self) -> Polynomial:
+        """The polynomial with the sign with which it is taken to be positive."""
+        return self if max(self.terms, key=lambda term: (len(term[0]), term))[1] > 0 else -self
 
 
 ZERO, ONE = Polynomial(()), Polynomial.of(1)
@@ -133,3 +133,15 @@ def largest(terms: Iterable[Polynomial]) -> list[Polynomial]:
         if not any(is_never_negative(other - term) for other in kept):
             kept = [*(other for other in kept if not is_never_negative(term - other)), term]
     return kept
+
+
+def digits_of(term: Polynomial, reach: Polynomial) -> Iterator[tuple[str, Polynomial, Polynomial]]:
+    """Yield the coordinates of a sum, what each is worth, and what the lesser ones reach, starting with `reach`.
+
+    If none is worth more, the sum has all values between its ends. If none is worth less, no two of them overlap.
+    """
+    _, factors = term.split()
+    for symbol in dict.fromkeys((*EXTENTS, *factors)):
+        worth = factors[symbol].magnitude if symbol in factors else ZERO
+        yield symbol, worth, reach
+        reach += worth * (Polynomial.of(EXTENTS[symbol]) - 1) if symbol in EXTENTS else ZERO

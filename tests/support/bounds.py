@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import CodeType
 
-from jitload.bounds.accesses import Access, find_accesses
+from jitload.bounds.extents import Access, find_accesses
 from jitload.bounds.terms import Polynomial
 from jitload.model import Parameter
 
