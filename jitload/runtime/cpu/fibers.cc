@@ -24,7 +24,7 @@ void switch_to(Worker* worker, Fiber* fiber) {
   worker->current = fiber;
   __builtin_prefetch(fiber->next->context.stack_pointer);
   jitload_cpu_switch(&previous->context, &fiber->context);
-  if (kWatches) order_thread(worker, previous);
+  if (kWatches && worker->order != NULL) order_thread(worker, previous);
 }
 
 /* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
@@ -135,7 +135,7 @@ void open_barrier(Worker* worker) {
   worker->true_predicates = 0;
   worker->arrived = 0;
   worker->generation ^= 1;
-  if (kWatches) order_block(worker);
+  if (kWatches && worker->order != NULL) order_block(worker);
   step_block(worker);
   worker->idle = 0;
 }
@@ -156,7 +156,7 @@ void open_barrier(Worker* worker) {
 
 void call_kernel(Worker* worker, const Fiber* fiber) {
   const jitload_cpu_launch* call = worker->launch->call;
-  if (kWatches) order_thread(worker, fiber);
+  if (kWatches && worker->order != NULL) order_thread(worker, fiber);
   call->kernel->run_thread(call->params, &worker->block, fiber->index);
 }
 
@@ -281,7 +281,7 @@ void run_fibers(Worker* worker) {
     prepare(&first->context, stack_end(worker, 0), start_loop);
   }
   worker->current = first;
-  if (kWatches) order_block(worker);
+  if (kWatches && worker->order != NULL) order_block(worker);
   worker->is_in_fibers = 1;
   run_kernel(worker, &first->context);
   worker->is_in_fibers = 0;
@@ -345,7 +345,7 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   const auto is_over = [=] { /* the exchange is also complete once all missing lanes have ended */
     if (!exchange->is_complete && (mask & warp->live & ~exchange->arrived) == 0) {
       exchange->is_complete = true;
-      if (kWatches) order_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
+      if (kWatches && worker->order != NULL) order_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
       step_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
       worker->idle = 0;
     }

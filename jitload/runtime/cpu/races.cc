@@ -158,13 +158,11 @@ uint32_t begin_epoch(Worker* worker) {
 }
 
 void order_thread(Worker* worker, const Fiber* fiber) {
-  if (worker->order == NULL) return;
   memcpy(jitload_cpu_thread_index, fiber->index, sizeof fiber->index);
   worker->order->thread = fiber->number;
 }
 
 void order_block(Worker* worker) {
-  if (worker->order == NULL) return;
   const uint32_t* index = worker->block.block_index;
   const uint32_t* grid = worker->block.grid_dim;
   worker->order->block = (index[2] * grid[1] + index[1]) * grid[0] + index[0];
@@ -173,7 +171,6 @@ void order_block(Worker* worker) {
 }
 
 void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
-  if (worker->order == NULL) return;
   const uint32_t epoch = begin_epoch(worker);
   for (; lanes != 0; lanes &= lanes - 1) worker->order->lane_epochs[first + (uint32_t)__builtin_ctz(lanes)] = epoch;
 }
@@ -228,14 +225,13 @@ const char* kind_of(Access access) {
   char place[256];
   describe_address(launch->call, address, place, sizeof place);
   worker->fault_address = (const char*)own_code.begin + now.access.code;
-  if (!fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
-            kind_of(now.access), now.size, place)) {
-    leave(worker);
+  if (fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
+           kind_of(now.access), now.size, place)) {
+    launch->other_address = (const char*)own_code.begin + other.code;
+    snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
+    go_to_block(&worker->block, worker->order->races->epoch_blocks[other.epoch]);
+    append_place(launch->other, sizeof launch->other, worker, index);
   }
-  launch->other_address = (const char*)own_code.begin + other.code;
-  snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
-  go_to_block(&worker->block, worker->order->races->epoch_blocks[other.epoch]);
-  append_place(launch->other, sizeof launch->other, worker, index);
   leave(worker);
 }
 
