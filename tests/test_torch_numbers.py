@@ -51,6 +51,7 @@ torch::Tensor halves() { return torch::tensor({3.4e38, 2.0}, torch::kBFloat16); 
 torch::Tensor chosen(torch::Tensor x, double n) { return torch::where(x > 0, x, n); }
 torch::Tensor counted(torch::Tensor x) { return torch::arange_out(x, 5); }
 torch::Tensor spaced(torch::Tensor x) { return torch::linspace(x, 2, 3); }
+int64_t first(torch::Tensor x) { return *x.data_ptr<int8_t>(); }
 torch::Tensor sliced(torch::Tensor x, int64_t i) { return x.index({torch::indexing::Slice(i)}); }
 torch::Tensor single() { return torch::tensor(1.5); }
 void scatter_add(torch::Tensor x, torch::Tensor index, torch::Tensor y) { x.scatter_add_(0, index, y); }
@@ -62,7 +63,7 @@ torch::Tensor dropped(torch::Tensor x) { return torch::dropout(x, 0.5, true); }
 NAMES = (  # noqa: SIM905  a list of words
     "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply add subtracted scaled "
     "is_more put list single scatter_add accumulate assigned filled multiply_lists normal dropped halves "
-    "chosen sliced counted spaced"
+    "chosen sliced counted spaced first"
 ).split()
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt),
@@ -272,7 +273,7 @@ def test_lists_of_numbers_are_fake_in_a_fake_mode(module: ModuleType):
     assert module.halves().tolist() == [float("inf"), 2]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:.*quantized tensor creation functions")
 def test_numbers_at_the_limits(module: ModuleType):
     x = torch.tensor(-0.1, dtype=torch.float64)
     assert described(module.chosen(x, 0.3)) == described(torch.where(x > 0, x, 0.3))
@@ -280,6 +281,7 @@ def test_numbers_at_the_limits(module: ModuleType):
     assert module.counted(torch.tensor(7.0)).tolist() == [0, 1, 2, 3, 4]
     with torch.no_grad():
         assert module.counted(torch.ones(5, requires_grad=True)).requires_grad
+    assert module.first(torch._make_per_tensor_quantized_tensor(torch.tensor([18], dtype=torch.int8), 0.1, 3)) == 18
     assert module.spaced(torch.tensor(1.0, requires_grad=True)).requires_grad
 
 

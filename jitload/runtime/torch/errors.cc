@@ -132,8 +132,9 @@ void fail_dimension(int64_t dim, int64_t ndim) {
   TORCH_CHECK_INDEX(ndim != 0, "Dimension specified as ", dim, " but tensor has no dimensions");
   TORCH_CHECK_INDEX(false, "Dimension out of range (expected to be in range of [", -ndim, ", ", ndim - 1, "], but got ", dim, ")");
 }
-void fail_dtype(int8_t expected, int8_t actual) {
-  TORCH_CHECK(false, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
+void check_dtype(int8_t expected, int8_t actual) {
+  static constexpr int8_t kUnderlying[] = {1, 0, 3, 15, 0, 0}; /* of QInt8 (12) to QUInt2x4 */
+  TORCH_CHECK(actual >= 12 && actual < 18 && kUnderlying[actual - 12] == expected, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
 }
 void warn(const char* file, int line, const char* message) {
   Gil gil;

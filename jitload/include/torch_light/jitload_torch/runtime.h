@@ -89,7 +89,7 @@ bool tensor_is_contiguous(Handle tensor);
 void* tensor_data(Handle tensor);
 const void* tensor_const_data(Handle tensor);
 void check_allocated(Handle tensor, const void* data, size_t element_size); /* as torch does for typed pointers alone */
-[[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
+void check_dtype(int8_t expected, int8_t actual); /* which differ; a quantized tensor may have the underlying dtype */
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
 Handle empty_tensor(int8_t scalar_type, int64_t size = -1); /* on the CPU, without dimensions or with one; calls no operator */

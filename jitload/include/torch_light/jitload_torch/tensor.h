@@ -177,7 +177,7 @@ class Tensor {
   void check() const {
     const ScalarType type = CppTypeToScalarType<T>::value;
     const ScalarType actual = scalar_type();
-    if (C10_UNLIKELY(actual != type)) jitload_torch::fail_dtype(static_cast<int8_t>(type), static_cast<int8_t>(actual));
+    if (C10_UNLIKELY(actual != type)) jitload_torch::check_dtype(static_cast<int8_t>(type), static_cast<int8_t>(actual));
   }
   void check_dim(size_t count) const {
     TORCH_CHECK(dim() == static_cast<int64_t>(count), "TensorAccessor expected ", count, " dims but tensor has ", dim());
