@@ -225,7 +225,7 @@ CASES: dict[str, Case] = {
     "active": Case(file="warps", launch=(1, 64), arguments=(ints(64), zeros(64, dtype=U32)), expected=scan_of_parity),
     "reductions": Case(file="warps", launch=(1, 64), arguments=(ints(64), zeros(7 * 64, dtype=U32)),
         expected=reduction_rows),
-    "group_shapes": Case(file="groups", launch=((2, 3), (16, 8)), arguments=(zeros(28 * 768, dtype=I32),),
+    "group_shapes": Case(file="groups", launch=((2, 3), (16, 8)), arguments=(zeros(27 * 768, dtype=I32),),
         expected=groups.shapes),
     "group_exchanges": Case(file="groups", launch=(1, 64), arguments=(ints(64), zeros(26 * 64, dtype=I32)),
         expected=groups.exchanges),

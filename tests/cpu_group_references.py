@@ -35,7 +35,7 @@ def shapes(out: torch.Tensor) -> dict[int, Any]:
             32 * 10000 + 24 * 100 + 1, 200 + 30 + 1 + 2,
             warp, warp, tile(t, 16, 32), of_16, of_32, of_block, of_block, of_16,
             shape(0, 1, 0, 1), warp, 16000 + t % 16, 32000 + t % 32,
-            *group, 128 * 1000 + 16 + t % 4, number * 10000 + 768,
+            *group, 128 * 1000 + 16 + t % 4,
         ]  # fmt: skip
 
     return {0: rows_of_threads(768, thread)}

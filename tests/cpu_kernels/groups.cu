@@ -58,7 +58,8 @@ extern "C" __global__ void group_shapes(int* out) {
   rows.shape(cg::this_thread()), rows.warp_argument(typed), rows.tile_argument(sixteen), rows.tile_argument(warp);
   cg::thread_group group = sixteen;
   rows.any_group(block), rows.any_group(typed), rows.any_group(in_sixteen), rows.any_group(group);
-  rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block)), rows.any_group(grid);
+  rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block));
+  [[maybe_unused]] const cg::thread_group& any = grid; /* on a GPU, it has no size in launches that are not cooperative */
   cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(group);
 }
 
