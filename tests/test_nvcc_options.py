@@ -89,6 +89,14 @@ def test_options_name_headers_for_kernels_on_the_gpu_and_on_the_cpu(tmp_path):
     x = np.zeros(1, np.int32)
     mod.f[1, 1](x)
     assert x[0] == 3
+    with pytest.raises(
+        jitload.JitLoadError, match=r"kernels on the CPU need C\+\+17 or newer, not -std=gnu\+\+14: leave"
+    ):
+        jitload.load_inline("old", cuda_sources=ADD, arch="cpu", gpu_check=False, extra_cuda_cflags=["-std=gnu++14"])
+    with pytest.raises(
+        jitload.JitLoadError, match=r"headers of tvm-ffi need C\+\+17 or newer: leave -std=c\+\+11 out\."
+    ):
+        jitload.load_inline("old", cpp_sources="int f() { return 1; }", functions=["f"], extra_cflags=["-std=c++11"])
 
 
 AGREEING = [
@@ -137,11 +145,11 @@ def test_libraries_in_the_options_of_nvcc_are_linked():
 
 
 @needs_nvcc
-def test_relocatable_code_is_linked_with_the_device_runtime():
+def test_relocatable_code_in_an_old_dialect_is_linked_with_the_device_runtime():
     source = """
     __global__ void child(float* x) { *x = 2; }
     __global__ void parent(float* x) { child<<<1, 1>>>(x); }
     void run(float* x) { parent<<<1, 1>>>(x); }"""
-    options = ["-rdc true -O3", "-lcudadevrt", "-gencode=arch=compute_90,code=sm_90"]
+    options = ["-rdc true -std=c++11", "-lcudadevrt", "-gencode=arch=compute_90,code=sm_90"]
     path = jitload.build_inline("rdc", cuda_sources=source, functions=["run"], arch="sm_90", extra_cuda_cflags=options)
     assert "run(float* x)" in repr(jitload.load_module(path))

@@ -27,6 +27,7 @@ from jitload.kernels.compilation import check_device_code, compile_for_arch, com
 from jitload.kernels.source import check_is_not_ptx, device_source, naming_exports
 from jitload.model import CompiledSource, CpuProgram
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.options import old_dialect
 from jitload.request.request import Request
 from jitload.request.variants import groups
 from jitload.signature.exports import check_layouts
@@ -54,6 +55,8 @@ def build_cpu_library(
     """
     check_is_not_ptx(request)
     _check_compiler(compiler, work.cache_dir)
+    if dialect := old_dialect(request.cpu_flags):
+        raise ToolchainError(f"kernels on the CPU need C++17 or newer, not {dialect}: leave this option out")
     names: tuple[NativeName, ...] = ("runtime", "cpu_watched" if request.instrumentation else "cpu_runtime")
     runtimes = find_objects(names, request.settings)
     with gpu_check(request, toolchain) as check:

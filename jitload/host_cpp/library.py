@@ -49,6 +49,7 @@ from jitload.host_cpp.steps import (
 )
 from jitload.host_cpp.torch_conditions import check_conditions
 from jitload.host_cpp.torch_errors import torch_hint
+from jitload.request.options import old_dialect
 from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
@@ -136,6 +137,9 @@ def _hint(log: str, build: HostBuild) -> str:
     texts = [text for unit in build.host.units for _, text in unit.pieces]
     if build.host.is_torch and (hint := torch_hint(log, texts)):
         return hint
+    flags = [flag for unit in build.host.units for flag in (*build.host.flags, *unit.flags)]
+    if "/tvm/ffi/" in log and (dialect := old_dialect(flags)):
+        return f"The headers of tvm-ffi need C++17 or newer: leave {dialect} out."
     if "requires separate compilation mode" in log:
         return "Kernels that launch kernels need extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
     header = header_hint(log, build.cuda.major if build.cuda else 13)

@@ -236,3 +236,9 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
             problem = f"has {text!r}, which has no meaning on the CPU; options for g++ go in "
             raise _error(problem, Argument("extra_cflags", is_name=True))
     return tuple(result)
+
+
+def old_dialect(options: Sequence[str]) -> str:
+    """Return the last `-std` among options for g++ if it is older than C++17, otherwise ""."""
+    last = next((option for option in reversed(options) if option.startswith("-std=")), "")
+    return last if re.search(r"\+\+(?:98|0.|1[014xyz])$", last) else ""

@@ -2,6 +2,7 @@
  *
  * jitload includes this at the end of a text whose functions it exports, after the macros of the text; hence the
  * reserved names. The compiler deduces a function's types. They are read from the mangled name of the function's probe.
+ * This is C++11, because a text for nvcc may have an older dialect than the headers of tvm-ffi.
  */
 #ifndef JITLOAD_HOST_CALL_H_
 #define JITLOAD_HOST_CALL_H_
@@ -9,16 +10,15 @@
 #include <jitload/host_result.h>
 
 #include <type_traits>
-#include <utility>
 #if defined(__EXCEPTIONS) || defined(__cpp_exceptions)
 #include <exception>
 #endif
 
 /* The type of a parameter's argument: a value, also if the parameter is a reference that accepts one. */
-template <class __jitload_t>
+template <class __jitload_t, class __jitload_u = typename std::remove_reference<__jitload_t>::type>
 using __jitload_value =
-    std::conditional_t<std::is_lvalue_reference_v<__jitload_t> && !std::is_const_v<std::remove_reference_t<__jitload_t>>,
-                       __jitload_t, std::remove_const_t<std::remove_reference_t<__jitload_t>>>;
+    typename std::conditional<std::is_lvalue_reference<__jitload_t>::value && !std::is_const<__jitload_u>::value,
+                              __jitload_t, typename std::remove_const<__jitload_u>::type>::type;
 
 /* Replaces an enum by its integer type, also behind a pointer. */
 template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_promote {
@@ -34,30 +34,28 @@ template <class __jitload_t> struct __jitload_promote<__jitload_t*, false> {
 /* The size of a parameter, or 0 if its type cannot be passed: a reference, a function, or an object with a copy
  * constructor. */
 template <class __jitload_t> constexpr unsigned long __jitload_size() {
-  if constexpr (std::is_reference_v<__jitload_t> || std::is_function_v<std::remove_pointer_t<__jitload_t>>) {
-    return 0;
-  } else {
-    return __is_trivially_copyable(__jitload_t) ? sizeof(__jitload_t) : 0;
-  }
+  return __is_trivially_copyable(__jitload_t) && !std::is_function<typename std::remove_pointer<__jitload_t>::type>::value
+             ? sizeof(typename std::conditional<std::is_reference<__jitload_t>::value, char, __jitload_t>::type)
+             : 0;
 }
 
 template <class __jitload_t> constexpr unsigned long __jitload_alignment() {
-  return alignof(std::conditional_t<std::is_reference_v<__jitload_t>, void*, __jitload_t>);
+  return alignof(typename std::conditional<std::is_reference<__jitload_t>::value, void*, __jitload_t>::type);
 }
 
-/* The kind of a result of type `__jitload_t`. */
-template <class __jitload_t> constexpr int __jitload_kind() {
+/* The kind of a result of type `__jitload_t`, whose integer type is `__jitload_i` if it is an enum. */
+template <class __jitload_t, class __jitload_i = typename __jitload_promote<__jitload_t>::__jitload_type>
+constexpr int __jitload_kind() {
+  return
 #ifdef __CUDA_RUNTIME_API_H__
-  if (std::is_same_v<__jitload_t, cudaError_t>) return __JITLOAD_CUDA_ERROR;
+      std::is_same<__jitload_t, cudaError_t>::value ? __JITLOAD_CUDA_ERROR :
 #endif
-  if constexpr (std::is_enum_v<__jitload_t>) return __jitload_kind<std::underlying_type_t<__jitload_t>>();
-  if (std::is_void_v<__jitload_t>) return __JITLOAD_VOID;
-  if (std::is_same_v<__jitload_t, bool>) return __JITLOAD_BOOL;
-  if (std::is_same_v<__jitload_t, float> || std::is_same_v<__jitload_t, double>) return __JITLOAD_FLOAT;
-  if constexpr (std::is_integral_v<__jitload_t>) {
-    if (sizeof(__jitload_t) <= 8) return std::is_signed_v<__jitload_t> ? __JITLOAD_INT : __JITLOAD_UINT;
-  }
-  return __JITLOAD_UNSUPPORTED;
+      std::is_void<__jitload_t>::value ? __JITLOAD_VOID
+      : std::is_same<__jitload_i, bool>::value ? __JITLOAD_BOOL
+      : std::is_same<__jitload_t, float>::value || std::is_same<__jitload_t, double>::value ? __JITLOAD_FLOAT
+      : sizeof(typename std::conditional<std::is_integral<__jitload_i>::value, __jitload_i, char[9]>::type) > 8
+          ? __JITLOAD_UNSUPPORTED
+      : std::is_signed<__jitload_i>::value ? __JITLOAD_INT : __JITLOAD_UINT;
 }
 
 /* Whether a type is a class that tvm-ffi converts, or a pointer to an object of tvm-ffi. */
@@ -100,27 +98,44 @@ static inline void __jitload_fail_with_code(__jitload_result* __jitload_out, cud
 }
 #endif
 
-/* Call a function with the values at these addresses, and store its result. */
-template <int __jitload_number, class __jitload_r, class... __jitload_p, std::size_t... __jitload_i>
-static inline void __jitload_call(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
-                                  __jitload_result* __jitload_out, std::index_sequence<__jitload_i...>) {
-  (void)__jitload_args, (void)__jitload_out;
-  const auto __jitload_run = [&]() -> __jitload_r {
-    return __jitload_f(static_cast<__jitload_p&&>(*(__jitload_value<__jitload_p>*)__jitload_args[__jitload_i])...);
-  };
-  if constexpr (__jitload_number == __JITLOAD_VOID) {
-    __jitload_run();
-#ifdef __CUDA_RUNTIME_API_H__
-  } else if constexpr (__jitload_number == __JITLOAD_CUDA_ERROR) {
-    const cudaError_t __jitload_returned = __jitload_run();
-    if (__jitload_returned != cudaSuccess) __jitload_fail_with_code(__jitload_out, __jitload_returned);
-#endif
-  } else {
-    const __jitload_r __jitload_returned = __jitload_run();
-    __jitload_out->integer = (long long)__jitload_returned;
-    __jitload_out->number = (double)__jitload_returned;
-  }
+/* Call a function, and store its result. */
+template <int __jitload_number, class __jitload_c>
+static inline void __jitload_store(std::integral_constant<int, __jitload_number>, __jitload_result* __jitload_out,
+                                   __jitload_c __jitload_run) {
+  const auto __jitload_returned = __jitload_run();
+  __jitload_out->integer = (long long)__jitload_returned;
+  __jitload_out->number = (double)__jitload_returned;
 }
+template <class __jitload_c>
+static inline void __jitload_store(std::integral_constant<int, __JITLOAD_VOID>, __jitload_result*,
+                                   __jitload_c __jitload_run) {
+  __jitload_run();
+}
+#ifdef __CUDA_RUNTIME_API_H__
+template <class __jitload_c>
+static inline void __jitload_store(std::integral_constant<int, __JITLOAD_CUDA_ERROR>, __jitload_result* __jitload_out,
+                                   __jitload_c __jitload_run) {
+  const cudaError_t __jitload_returned = __jitload_run();
+  if (__jitload_returned != cudaSuccess) __jitload_fail_with_code(__jitload_out, __jitload_returned);
+}
+#endif
+
+template <int...> struct __jitload_indices {};
+template <int __jitload_n, int... __jitload_i> struct __jitload_count_to
+    : __jitload_count_to<__jitload_n - 1, __jitload_n - 1, __jitload_i...> {};
+template <int... __jitload_i> struct __jitload_count_to<0, __jitload_i...> : __jitload_indices<__jitload_i...> {};
+
+/* Call a function with the values at these addresses. A function whose types cannot be passed is not called. */
+template <class __jitload_number, class __jitload_r, class... __jitload_p, int... __jitload_i>
+static inline void __jitload_call(std::true_type, __jitload_number, __jitload_r (*__jitload_f)(__jitload_p...),
+                                  void** __jitload_args, __jitload_result* __jitload_out,
+                                  __jitload_indices<__jitload_i...>) {
+  (void)__jitload_args;
+  __jitload_store(__jitload_number(), __jitload_out, [&]() -> __jitload_r {
+    return __jitload_f(static_cast<__jitload_p&&>(*(__jitload_value<__jitload_p>*)__jitload_args[__jitload_i])...);
+  });
+}
+template <class... __jitload_t> static inline void __jitload_call(std::false_type, __jitload_t...) {}
 
 /* Selects the overload of a function with these types of parameters. */
 template <class... __jitload_p> struct __jitload_overload {
@@ -130,31 +145,38 @@ template <class... __jitload_p> struct __jitload_overload {
   }
 };
 
+/* The address of a function's probe. Functions without parameters are apart, because nvcc 13 crashes on empty packs. */
+template <class __jitload_name, class __jitload_kinds, class __jitload_r>
+static inline const void* __jitload_probe_of(__jitload_r (*)()) {
+  return (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_kinds, __jitload_numbers<>,
+                                            __jitload_numbers<>, void()>;
+}
+template <class __jitload_name, class __jitload_kinds, class __jitload_r, class... __jitload_p>
+static inline const void* __jitload_probe_of(__jitload_r (*)(__jitload_p...)) {
+  return (const void*)&__jitload_host_probe<
+      __jitload_r(__jitload_value<__jitload_p>...), __jitload_name, __jitload_kinds,
+      __jitload_numbers<__jitload_size<__jitload_value<__jitload_p>>()...>,
+      __jitload_numbers<__jitload_alignment<__jitload_value<__jitload_p>>()...>,
+      void(typename __jitload_promote<__jitload_value<__jitload_p>>::__jitload_type...)>;
+}
+
+/* Whether all numbers are 1. */
+template <unsigned long... __jitload_n> constexpr bool __jitload_all() {
+  return std::is_same<__jitload_numbers<1, __jitload_n...>, __jitload_numbers<__jitload_n..., 1>>::value;
+}
+
 template <class __jitload_name, class __jitload_r, class... __jitload_p>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
                                           __jitload_result* __jitload_out) {
   constexpr bool __jitload_is_plain =
-      (!__jitload_is_converted<__jitload_r>() && ... && !__jitload_is_converted<__jitload_value<__jitload_p>>());
+      __jitload_all<!__jitload_is_converted<__jitload_r>(), !__jitload_is_converted<__jitload_value<__jitload_p>>()...>();
   constexpr int __jitload_number = __jitload_is_plain ? __jitload_kind<__jitload_r>() : (int)__JITLOAD_CONVERTED;
+  constexpr bool __jitload_fits = __jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED &&
+                                  __jitload_all<(__jitload_size<__jitload_value<__jitload_p>>() != 0)...>();
   __jitload_out->kind = __jitload_number;
-  if constexpr (sizeof...(__jitload_p) == 0) { /* apart, because nvcc 13 crashes on empty packs here */
-    __jitload_out->probe =
-        (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
-                                           __jitload_numbers<>, __jitload_numbers<>, void()>;
-  } else {
-    __jitload_out->probe = (const void*)&__jitload_host_probe<
-        __jitload_r(__jitload_value<__jitload_p>...), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
-        __jitload_numbers<__jitload_size<__jitload_value<__jitload_p>>()...>,
-        __jitload_numbers<__jitload_alignment<__jitload_value<__jitload_p>>()...>,
-        void(typename __jitload_promote<__jitload_value<__jitload_p>>::__jitload_type...)>;
-  }
-  if constexpr (__jitload_is_plain && __jitload_number != __JITLOAD_UNSUPPORTED &&
-                (true && ... && (__jitload_size<__jitload_value<__jitload_p>>() != 0))) {
-    __jitload_call<__jitload_number>(__jitload_f, __jitload_args, __jitload_out,
-                                     std::index_sequence_for<__jitload_p...>());
-  } else {
-    (void)__jitload_f, (void)__jitload_args;
-  }
+  __jitload_out->probe = __jitload_probe_of<__jitload_name, __jitload_numbers<__jitload_number>>(__jitload_f);
+  __jitload_call(std::integral_constant<bool, __jitload_fits>(), std::integral_constant<int, __jitload_number>(),
+                 __jitload_f, __jitload_args, __jitload_out, __jitload_count_to<(int)sizeof...(__jitload_p)>());
 }
 
 #ifdef __CUDACC__
