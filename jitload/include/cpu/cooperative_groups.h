@@ -1,6 +1,5 @@
 /* Cooperative groups of one device, without clusters and without barriers of the grid. */
-#ifndef JITLOAD_CPU_COOPERATIVE_GROUPS_H_
-#define JITLOAD_CPU_COOPERATIVE_GROUPS_H_
+#pragma once
 
 #if defined(__JITLOAD_USES_ATOMICS) && __has_include(<cuda/atomic>)
 #include <cuda/atomic>
@@ -330,5 +329,3 @@ template <class Group>
 __JITLOAD_INLINE auto group_size(const Group& group) -> decltype(group.size()) { return group.size(); }
 
 }  // namespace cooperative_groups
-
-#endif /* JITLOAD_CPU_COOPERATIVE_GROUPS_H_ */

@@ -1,6 +1,5 @@
 /* NVIDIA's header, and the functions that it defines for GPUs only. */
-#ifndef JITLOAD_CPU_BF16_H_
-#define JITLOAD_CPU_BF16_H_
+#pragma once
 
 #if !__has_include_next(<cuda_bf16.h>)
 #error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
@@ -33,5 +32,3 @@ __JITLOAD_TO_BFLOAT16S(ll, ll, long long)
 __JITLOAD_TO_BFLOAT16S(ull, ull, unsigned long long)
 #undef __JITLOAD_TO_BFLOAT16S
 #undef __JITLOAD_TO_BFLOAT16
-
-#endif /* JITLOAD_CPU_BF16_H_ */

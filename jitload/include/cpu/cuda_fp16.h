@@ -1,6 +1,5 @@
 /* NVIDIA's header, and the functions that it defines for GPUs only. */
-#ifndef JITLOAD_CPU_FP16_H_
-#define JITLOAD_CPU_FP16_H_
+#pragma once
 
 #if !__has_include_next(<cuda_fp16.h>)
 #error "cuda_fp16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
@@ -14,5 +13,3 @@
 
 __JITLOAD_NARROW(__half, __half2, __half2float, __double2half, __halves2half2)
 __JITLOAD_NARROW_TO_INTEGERS(__half, __half2float, __half2)
-
-#endif /* JITLOAD_CPU_FP16_H_ */

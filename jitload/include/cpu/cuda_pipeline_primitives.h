@@ -1,6 +1,5 @@
 /* Copies by a thread, which are complete at once. */
-#ifndef JITLOAD_CPU_PIPELINE_PRIMITIVES_H_
-#define JITLOAD_CPU_PIPELINE_PRIMITIVES_H_
+#pragma once
 
 __JITLOAD_INLINE void __pipeline_memcpy_async(void* destination, const void* source, size_t size, size_t zeros = 0) {
   if ((size != 4 && size != 8 && size != 16) || zeros > size) {
@@ -14,5 +13,3 @@ __JITLOAD_INLINE void __pipeline_memcpy_async(void* destination, const void* sou
 }
 __JITLOAD_INLINE void __pipeline_commit() {}
 __JITLOAD_INLINE void __pipeline_wait_prior(size_t) {}
-
-#endif /* JITLOAD_CPU_PIPELINE_PRIMITIVES_H_ */

@@ -1,6 +1,5 @@
 /* NVIDIA's header, of which g++ gets the code for devices. */
-#ifndef JITLOAD_CPU_CURAND_KERNEL_H_
-#define JITLOAD_CPU_CURAND_KERNEL_H_
+#pragma once
 
 #if !__has_include_next(<curand_kernel.h>)
 #error "curand_kernel.h is NVIDIA's: pip install nvidia-curand brings it (nvidia-curand-cu12 for CUDA 12)"
@@ -19,5 +18,3 @@
 #pragma pop_macro("NV_IS_DEVICE")
 #undef __CUDACC_RTC__
 #undef __CUDA_ARCH__
-
-#endif /* JITLOAD_CPU_CURAND_KERNEL_H_ */

@@ -4,8 +4,7 @@
  * decides what is a kernel. threadIdx, blockIdx and the like are variables of this translation unit whose address is
  * never taken, so that they become the counters of the loops over a block's threads.
  */
-#ifndef JITLOAD_CPU_DEVICE_H_
-#define JITLOAD_CPU_DEVICE_H_
+#pragma once
 
 #define clock __jitload_c_clock /* C's clock() does not count what CUDA's clock() counts */
 #include <time.h>
@@ -418,5 +417,3 @@ struct __jitload_function<void(__jitload_a...) noexcept> {
    (void (*)(void))(__VA_ARGS__),                                                                      \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>, \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
-
-#endif /* JITLOAD_CPU_DEVICE_H_ */

@@ -4,8 +4,7 @@
  * is at most 1 ulp for expf and exp2f, and 0.51 ulp for the others, which are computed in double; see
  * tests/test_cpu_math.py.
  */
-#ifndef JITLOAD_CPU_FLOAT_MATH_H_
-#define JITLOAD_CPU_FLOAT_MATH_H_
+#pragma once
 
 #define __JITLOAD_CONSTEXPR static inline __attribute__((always_inline, unused)) constexpr
 __JITLOAD_CONSTEXPR uint32_t __jitload_bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
@@ -82,5 +81,3 @@ __JITLOAD_CONSTEXPR float __jitload_inline_tanhf(float x) {
   const double d = (power - 1.0) + power * (r + r * r * p);
   return __builtin_copysignf((float)(d / (d + 2.0)), x);
 }
-
-#endif /* JITLOAD_CPU_FLOAT_MATH_H_ */

@@ -1,6 +1,5 @@
 /* The functions of half and bfloat16 that NVIDIA's headers define for GPUs only, computed in a wider type. */
-#ifndef JITLOAD_CPU_HALF_H_
-#define JITLOAD_CPU_HALF_H_
+#pragma once
 
 /* a * b + c, rounded to odd, so that rounding the result again to a narrow type gives the correctly rounded value. */
 __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
@@ -73,5 +72,3 @@ __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
   __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ushort, unsigned short) \
   __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ll, long long)          \
   __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ull, unsigned long long)
-
-#endif /* JITLOAD_CPU_HALF_H_ */

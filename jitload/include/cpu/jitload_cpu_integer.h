@@ -1,6 +1,5 @@
 /* CUDA's integer intrinsics: bits, wide products, dot products, and several small numbers in one word. */
-#ifndef JITLOAD_CPU_INTEGER_H_
-#define JITLOAD_CPU_INTEGER_H_
+#pragma once
 
 __JITLOAD_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
 __JITLOAD_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -192,5 +191,3 @@ __JITLOAD_WORDS(2, short, unsigned short)
 #undef __JITLOAD_COMPARE
 #undef __JITLOAD_UNARY
 #undef __JITLOAD_WORD
-
-#endif /* JITLOAD_CPU_INTEGER_H_ */

@@ -1,6 +1,5 @@
 /* CUDA's math functions, computed by the compiler, libm and jitload. */
-#ifndef JITLOAD_CPU_MATH_H_
-#define JITLOAD_CPU_MATH_H_
+#pragma once
 
 #include "jitload_cpu_float_math.h"
 
@@ -282,5 +281,3 @@ __JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqr
 
 __JITLOAD_INLINE long long clock64() { return jitload_cpu_clock(); }
 __JITLOAD_INLINE clock_t clock() { return (clock_t)clock64(); }
-
-#endif /* JITLOAD_CPU_MATH_H_ */

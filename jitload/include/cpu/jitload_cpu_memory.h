@@ -1,6 +1,5 @@
 /* Atomics, fences, and loads and stores with cache hints. */
-#ifndef JITLOAD_CPU_MEMORY_H_
-#define JITLOAD_CPU_MEMORY_H_
+#pragma once
 
 /* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. Without
  * optimization, g++ takes no argument of a function for a constant. */
@@ -228,5 +227,3 @@ __JITLOAD_NV_ATOMIC(xor, a ^ b)
 __JITLOAD_NV_ATOMIC(min, a < b ? a : b)
 __JITLOAD_NV_ATOMIC(max, a > b ? a : b)
 #undef __JITLOAD_NV_ATOMIC
-
-#endif /* JITLOAD_CPU_MEMORY_H_ */

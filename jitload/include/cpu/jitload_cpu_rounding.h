@@ -1,6 +1,5 @@
 /* Arithmetic and conversions with a rounding mode in their name, which round and saturate as a GPU does. */
-#ifndef JITLOAD_CPU_ROUNDING_H_
-#define JITLOAD_CPU_ROUNDING_H_
+#pragma once
 
 #include <fenv.h>
 
@@ -96,5 +95,3 @@ __JITLOAD_INLINE int __double2loint(double x) { return (int)__double_as_longlong
 __JITLOAD_INLINE double __hiloint2double(int high, int low) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)high << 32 | (unsigned)low));
 }
-
-#endif /* JITLOAD_CPU_ROUNDING_H_ */

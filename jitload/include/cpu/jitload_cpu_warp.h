@@ -1,6 +1,5 @@
 /* Shuffles, votes, matches and reductions of a warp. All exchange 64-bit values among its lanes. */
-#ifndef JITLOAD_CPU_WARP_H_
-#define JITLOAD_CPU_WARP_H_
+#pragma once
 
 template <class __jitload_t>
 __JITLOAD_INLINE uint64_t __jitload_bits(const __jitload_t& value) {
@@ -140,5 +139,3 @@ __JITLOAD_REDUCE(__reduce_and_sync, unsigned, a & b)
 __JITLOAD_REDUCE(__reduce_or_sync, unsigned, a | b)
 __JITLOAD_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef __JITLOAD_REDUCE
-
-#endif /* JITLOAD_CPU_WARP_H_ */

@@ -1,7 +1,6 @@
 // The driver API's types for device code. NVIDIA's <cuda.h> declares host functions, which NVRTC refuses even as
 // declarations (unless with -default-device), so it cannot be included; a kernel only needs its types.
-#ifndef JITLOAD_NVRTC_CUDA_H
-#define JITLOAD_NVRTC_CUDA_H
+#pragma once
 #define __cuda_cuda_h__
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ typedef enum cudaError_enum { CUDA_SUCCESS = 0 } CUresult;
 typedef struct CUtensorMap_st {
   alignas(__CUDACC_VER_MAJOR__ >= 13 ? 128 : 64) cuuint64_t opaque[CU_TENSOR_MAP_NUM_QWORDS];
 } CUtensorMap;
-
-#endif

@@ -1,6 +1,5 @@
 // <stdlib.h>. malloc, free and the functions for absolute values are built into NVRTC.
-#ifndef JITLOAD_NVRTC_STDLIB_H
-#define JITLOAD_NVRTC_STDLIB_H
+#pragma once
 #include "_jitload/config.h"
 
 #ifndef NULL
@@ -21,5 +20,3 @@ inline _JITLOAD_HD lldiv_t div(long long a, long long b) { return lldiv_t{a / b,
 inline _JITLOAD_HD ldiv_t ldiv(long a, long b) { return div(a, b); }
 inline _JITLOAD_HD lldiv_t lldiv(long long a, long long b) { return div(a, b); }
 }
-
-#endif

@@ -1,6 +1,5 @@
 // <string.h>. memcpy and memset are built into NVRTC.
-#ifndef JITLOAD_NVRTC_STRING_H
-#define JITLOAD_NVRTC_STRING_H
+#pragma once
 #include "_jitload/config.h"
 
 #ifndef NULL
@@ -63,5 +62,3 @@ inline _JITLOAD_HD char* strncpy(char* to, const char* from, size_t n) {
   return to;
 }
 }
-
-#endif

@@ -2,8 +2,7 @@
  * `jitload_raise_argument_error` then repeats the checks in their documented order (count, kind, dtype, device,
  * contiguity, range) and reports the first failure.
  */
-#ifndef JITLOAD_ARGUMENTS_H_
-#define JITLOAD_ARGUMENTS_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 #include <stddef.h>
@@ -213,5 +212,3 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
       return is_int || type == kTVMFFIFloat;
   }
 }
-
-#endif /* JITLOAD_ARGUMENTS_H_ */

@@ -1,7 +1,6 @@
 /* The steps from arguments to the driver that all launches share: inline functions of call.cc,
  * host_call.cc and triton/call.cc. */
-#ifndef JITLOAD_CALL_STEPS_H_
-#define JITLOAD_CALL_STEPS_H_
+#pragma once
 
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -202,5 +201,3 @@ static inline int jitload_launch_on_device(const jitload_request* request, jitlo
   if (before != NULL) driver->set_context(before);
   return failed;
 }
-
-#endif /* JITLOAD_CALL_STEPS_H_ */

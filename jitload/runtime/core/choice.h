@@ -1,8 +1,7 @@
 /* Chooses a kernel of a function with several: by the dtypes of the tensors, or by a key, which launch expressions compute
  * and whose variants are in a table for each model of GPU. choice.cc has what is rarely needed for that.
  */
-#ifndef JITLOAD_CHOICE_H_
-#define JITLOAD_CHOICE_H_
+#pragma once
 
 #include "recent.h"
 
@@ -82,5 +81,3 @@ static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel,
   if (variant == NULL) jitload_raise_variant_error(kernel, args);
   return variant;
 }
-
-#endif /* JITLOAD_CHOICE_H_ */

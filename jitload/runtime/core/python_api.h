@@ -1,8 +1,7 @@
 /* The part of Python's C API that the runtime needs. It is looked up on first use, so that a library also works in a
  * process without Python.
  */
-#ifndef JITLOAD_PYTHON_API_H_
-#define JITLOAD_PYTHON_API_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -51,5 +50,3 @@ struct jitload_python_api {
 
 /* Look up the functions and objects above. Return NULL in a process without Python. */
 const jitload_python_api* jitload_find_python(void);
-
-#endif /* JITLOAD_PYTHON_API_H_ */

@@ -1,8 +1,7 @@
 /* Remembers what was computed from the inputs of a recent call, so that a call with the same inputs computes nothing:
  * the variant that a key chooses, and a launch's plan, all of whose checks have passed.
  */
-#ifndef JITLOAD_RECENT_H_
-#define JITLOAD_RECENT_H_
+#pragma once
 
 #include "runtime.h"
 
@@ -89,5 +88,3 @@ static inline void jitload_keep(jitload_recent<kCount>* recent, VisitInputs visi
   for (int32_t i = 0; i < kCount; ++i) __atomic_store_n(&recent->numbers[i], numbers[i], __ATOMIC_RELAXED);
   __atomic_store_n(&recent->version, version + 2, __ATOMIC_RELEASE);
 }
-
-#endif /* JITLOAD_RECENT_H_ */

@@ -2,8 +2,7 @@
  *
  * A module's state is created at its first launch and never freed. Launches read it without a lock; changes take one.
  */
-#ifndef JITLOAD_RUNTIME_H_
-#define JITLOAD_RUNTIME_H_
+#pragma once
 
 #include <jitload/driver.h>
 #include <stdlib.h>
@@ -139,5 +138,3 @@ static inline int jitload_get_slot(const jitload_driver* driver, const jitload_k
   }
   return jitload_resolve(driver, kernel, device, slot);
 }
-
-#endif /* JITLOAD_RUNTIME_H_ */

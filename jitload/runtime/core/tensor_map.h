@@ -1,6 +1,5 @@
 /* The driver's tensor maps, which describe tensors to the tensor memory accelerator (TMA). */
-#ifndef JITLOAD_TENSOR_MAP_H_
-#define JITLOAD_TENSOR_MAP_H_
+#pragma once
 
 #include "runtime.h"
 
@@ -23,5 +22,3 @@ int jitload_encode_tensor_map(const jitload_kernel* kernel, const jitload_tensor
                               void* out);
 /* Pass the tensor maps of a kernel, which are written to `out`. An unchanged layout is not encoded again. */
 int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out);
-
-#endif /* JITLOAD_TENSOR_MAP_H_ */

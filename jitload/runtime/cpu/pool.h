@@ -1,8 +1,7 @@
 /* The threads that help a thread that launches a grid. They join the grid while it is open, then watch for the next one
  * for a short while, and then sleep. They take no lock, because many threads that wake at once would queue for it.
  */
-#ifndef JITLOAD_CPU_POOL_H_
-#define JITLOAD_CPU_POOL_H_
+#pragma once
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -226,5 +225,3 @@ void close_pool(Launch* launch) {
 }
 
 }  // namespace
-
-#endif /* JITLOAD_CPU_POOL_H_ */

@@ -8,8 +8,7 @@
  * In global memory, most such accesses are allowed, because threads often look there whether another one has ended their
  * work.
  */
-#ifndef JITLOAD_CPU_STEPS_H_
-#define JITLOAD_CPU_STEPS_H_
+#pragma once
 
 #include "worker.h"
 
@@ -153,5 +152,3 @@ void check_step(Worker* worker, uintptr_t address, bool is_write, bool is_shared
 }
 
 }  // namespace
-
-#endif /* JITLOAD_CPU_STEPS_H_ */

@@ -4,8 +4,7 @@
  * switches to the thread's own stack, where Python's signal handlers run. Then the kernel continues, or is abandoned. A
  * kernel is only interrupted in its own code, because it may hold a lock in libc.
  */
-#ifndef JITLOAD_CPU_WATCH_H_
-#define JITLOAD_CPU_WATCH_H_
+#pragma once
 
 #include <errno.h>
 #include <pthread.h>
@@ -215,5 +214,3 @@ void restart_after_fork() {
 }
 
 }  // namespace
-
-#endif /* JITLOAD_CPU_WATCH_H_ */

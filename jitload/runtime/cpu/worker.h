@@ -1,6 +1,5 @@
 /* A launch on the CPU, and the state of a thread that works on it. */
-#ifndef JITLOAD_CPU_WORKER_H_
-#define JITLOAD_CPU_WORKER_H_
+#pragma once
 
 #include <link.h>
 #include <sched.h>
@@ -297,5 +296,3 @@ int64_t now_ns() {
 }
 
 }  // namespace
-
-#endif /* JITLOAD_CPU_WORKER_H_ */

@@ -3,8 +3,7 @@
  * Implemented in core/expression.cc. A program is a sequence of steps for a machine with a stack of integers;
  * expressions/compiler.py writes it. A failure ends the program.
  */
-#ifndef JITLOAD_EXPRESSION_H_
-#define JITLOAD_EXPRESSION_H_
+#pragma once
 
 #include "record.h"
 
@@ -84,5 +83,3 @@ typedef struct jitload_eval {
 
 /* Run a program; return 0, or JITLOAD_EVAL_… with the eval's other members set. */
 int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan);
-
-#endif /* JITLOAD_EXPRESSION_H_ */

@@ -8,8 +8,7 @@
  * The structures below are written by codegen/record.py, which has their layouts and constants, too; a test compares them.
  * A change of a structure, of a constant or of their meaning needs a new JITLOAD_ABI there and here.
  */
-#ifndef JITLOAD_RECORD_H_
-#define JITLOAD_RECORD_H_
+#pragma once
 
 /* In place of <stdint.h> and <stddef.h>, which take a compiler 2 ms to read. */
 typedef __INT32_TYPE__ int32_t;
@@ -276,5 +275,3 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
           JITLOAD_ENTRY_("__tvm_ffi__metadata_" #name, #number, "jitload_get_metadata") \
           JITLOAD_ENTRY_("__tvm_ffi__doc_" #name, #number, "jitload_get_doc")          \
           ".popsection\n");
-
-#endif /* JITLOAD_RECORD_H_ */

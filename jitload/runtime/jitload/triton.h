@@ -3,8 +3,7 @@
  * The `params` of such a kernel are the caller's arguments in order, including those that the cubin does not take. A
  * kernel with variants is a dispatcher: it launches the first variant that matches the arguments and the device.
  */
-#ifndef JITLOAD_TRITON_H_
-#define JITLOAD_TRITON_H_
+#pragma once
 
 #include "record.h"
 
@@ -57,5 +56,3 @@ typedef struct jitload_triton {
 __attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel,
                                                                    const struct jitload_config* config, const void* args,
                                                                    int (*stream_source)(int32_t, int32_t, void**));
-
-#endif /* JITLOAD_TRITON_H_ */

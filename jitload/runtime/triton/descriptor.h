@@ -1,6 +1,5 @@
 /* Tensor descriptors, the arguments from which a Triton kernel's TMA transfers are made. */
-#ifndef JITLOAD_DESCRIPTOR_H_
-#define JITLOAD_DESCRIPTOR_H_
+#pragma once
 
 #include <jitload/triton.h>
 
@@ -25,5 +24,3 @@ int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_ten
 /* Fill in the descriptor of an argument. Return 0, or set an error and return -1. */
 int jitload_make_descriptor(const jitload_kernel* kernel, const jitload_descriptor_spec* spec, const TVMFFIAny* value,
                             jitload_tensor_descriptor* descriptor);
-
-#endif /* JITLOAD_DESCRIPTOR_H_ */

@@ -1,6 +1,5 @@
 /* Copies by a group, which are complete at once. */
-#ifndef JITLOAD_CPU_GROUPS_MEMCPY_ASYNC_H_
-#define JITLOAD_CPU_GROUPS_MEMCPY_ASYNC_H_
+#pragma once
 
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
@@ -28,5 +27,3 @@ template <class Group>
 __JITLOAD_INLINE void wait(const Group& group) { group.sync(); }
 
 }  // namespace cooperative_groups
-
-#endif /* JITLOAD_CPU_GROUPS_MEMCPY_ASYNC_H_ */

@@ -1,6 +1,5 @@
 /* Reductions over a group, which call their operation in the order in which a GPU does. */
-#ifndef JITLOAD_CPU_GROUPS_REDUCE_H_
-#define JITLOAD_CPU_GROUPS_REDUCE_H_
+#pragma once
 
 #include <cooperative_groups/scan.h>
 
@@ -28,5 +27,3 @@ __JITLOAD_INLINE Value reduce(const coalesced_group& group, Value value, Operati
 }
 
 }  // namespace cooperative_groups
-
-#endif /* JITLOAD_CPU_GROUPS_REDUCE_H_ */

@@ -1,6 +1,5 @@
 /* Scans over a group, which call their operation in the order in which a GPU does. */
-#ifndef JITLOAD_CPU_GROUPS_SCAN_H_
-#define JITLOAD_CPU_GROUPS_SCAN_H_
+#pragma once
 
 #include <cooperative_groups.h>
 
@@ -67,5 +66,3 @@ __JITLOAD_SCANS(exclusive_scan, false)
 #undef __JITLOAD_SCANS
 
 }  // namespace cooperative_groups
-
-#endif /* JITLOAD_CPU_GROUPS_SCAN_H_ */

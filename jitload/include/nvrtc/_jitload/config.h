@@ -1,6 +1,5 @@
 // What the headers of this directory share.
-#ifndef JITLOAD_NVRTC_CONFIG_H
-#define JITLOAD_NVRTC_CONFIG_H
+#pragma once
 
 #ifndef __CUDACC_RTC__
 #error "jitload/include/nvrtc is for NVRTC only: a host compiler has its own standard headers"
@@ -48,5 +47,3 @@ template <class R, class T, int = kind<T>::value> struct of_integer {};
 template <class R, class T> struct of_integer<R, T, 1> { typedef R type; };
 }  // namespace __jitload
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Keywords of GNU C++ that nvcc knows and NVRTC does not. */
-#ifndef JITLOAD_GNU_KEYWORDS_H_
-#define JITLOAD_GNU_KEYWORDS_H_
+#pragma once
 
 template <class T>
 struct __jitload_typeof {
@@ -14,5 +13,3 @@ struct __jitload_typeof {
 #define __signed__ signed
 #define __typeof(...) typename __jitload_typeof<decltype(__VA_ARGS__)>::type
 #define __typeof__(...) typename __jitload_typeof<decltype(__VA_ARGS__)>::type
-
-#endif /* JITLOAD_GNU_KEYWORDS_H_ */
