@@ -4,8 +4,7 @@
  * access before it: JITLOAD_ACCESS, JITLOAD_VOLATILE_ACCESS and JITLOAD_ATOMIC_ACCESS. They get an address, a size, and
  * whether it is a write.
  */
-#ifndef JITLOAD_ACCESSES_H_
-#define JITLOAD_ACCESSES_H_
+#pragma once
 
 #define JITLOAD_ACCESSES_(size)                                                                                \
   JITLOAD_HOOK void __tsan_read##size(void* p) { JITLOAD_ACCESS(p, size, false); }                             \
@@ -65,5 +64,3 @@ JITLOAD_ATOMICS_(8, uint8_t)
 JITLOAD_ATOMICS_(16, uint16_t)
 JITLOAD_ATOMICS_(32, uint32_t)
 JITLOAD_ATOMICS_(64, uint64_t)
-
-#endif /* JITLOAD_ACCESSES_H_ */

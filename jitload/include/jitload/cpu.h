@@ -2,8 +2,7 @@
  *
  * Kernels are the user's C++, compiled after include/cpu/jitload_cpu.h. They are run by runtime/cpu/run.cc, which is compiled once.
  */
-#ifndef JITLOAD_CPU_H_
-#define JITLOAD_CPU_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -139,5 +138,3 @@ __attribute__((weak, visibility("hidden"))) int jitload_cpu_run(const jitload_cp
 #define JITLOAD_DYNAMIC_SHARED(labels)                                 \
   __asm__(".pushsection .tbss, \"awT\", @nobits\n.balign 128\n" labels \
           ".zero " JITLOAD_TEXT(JITLOAD_MOST_SHARED) "\n.popsection\n")
-
-#endif /* JITLOAD_CPU_H_ */

@@ -4,8 +4,7 @@
  * them, `CUstream`, `CUresult`, `CUlaunchConfig` and related types are declared here with the same names and layout,
  * and so are `cudaStream_t` and `cudaError_t`.
  */
-#ifndef JITLOAD_CUDA_TYPES_H_
-#define JITLOAD_CUDA_TYPES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -157,5 +156,3 @@ typedef enum cudaError {
 #endif
 
 static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56, "the layout of cuda.h");
-
-#endif /* JITLOAD_CUDA_TYPES_H_ */

@@ -2,8 +2,7 @@
  *
  * Records and constants are those of cuda.h, where CUlaunchConfig has 56 bytes and CUlaunchAttribute has 72.
  */
-#ifndef JITLOAD_DRIVER_H_
-#define JITLOAD_DRIVER_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -206,5 +205,3 @@ JITLOAD_INLINE jitload_cu_result jitload_shared_limit(const jitload_driver* driv
                                       : driver->kernel_attribute(static_shared, JITLOAD_FUNCTION_STATIC_SHARED, kernel,
                                                                  device);
 }
-
-#endif /* JITLOAD_DRIVER_H_ */

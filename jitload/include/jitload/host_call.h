@@ -4,8 +4,7 @@
  * reserved names. The compiler deduces a function's types. They are read from the mangled name of the function's probe.
  * This is C++11, because a text for nvcc may have an older dialect than the headers of tvm-ffi.
  */
-#ifndef JITLOAD_HOST_CALL_H_
-#define JITLOAD_HOST_CALL_H_
+#pragma once
 
 #include <jitload/host_result.h>
 
@@ -228,5 +227,3 @@ static inline int __jitload_invoke(__jitload_function __jitload_f, void** __jitl
       void** __jitload_args, __jitload_result* __jitload_out) {                              \
     return __jitload_invoke<__jitload_name_##name>(__VA_ARGS__, __jitload_args, __jitload_out); \
   }
-
-#endif /* JITLOAD_HOST_CALL_H_ */

@@ -1,6 +1,5 @@
 /* What a call of a host function of plain types leaves for the runtime. */
-#ifndef JITLOAD_HOST_RESULT_H_
-#define JITLOAD_HOST_RESULT_H_
+#pragma once
 
 /* The kinds of results. The first means that the function's types cannot be passed from Python. */
 enum __jitload_result_kind {
@@ -23,5 +22,3 @@ struct __jitload_result {
   char error[64];
   char message[2048];
 };
-
-#endif /* JITLOAD_HOST_RESULT_H_ */

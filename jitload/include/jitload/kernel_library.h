@@ -2,8 +2,7 @@
  *
  * The names are those of tvm-ffi's kernel library guide. The CUDA toolkit is not needed.
  */
-#ifndef JITLOAD_KERNEL_LIBRARY_H_
-#define JITLOAD_KERNEL_LIBRARY_H_
+#pragma once
 
 #include <jitload/cuda_types.h>
 #include <tvm/ffi/container/shape.h>
@@ -186,5 +185,3 @@ template <class T = void, class AnyTensor>
 T* element_ptr(const AnyTensor& tensor) {
   return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
 }
-
-#endif /* JITLOAD_KERNEL_LIBRARY_H_ */

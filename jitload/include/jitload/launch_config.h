@@ -6,8 +6,7 @@
  *
  * The grid is in blocks, even with clusters.
  */
-#ifndef JITLOAD_LAUNCH_CONFIG_H_
-#define JITLOAD_LAUNCH_CONFIG_H_
+#pragma once
 
 #include <tvm/ffi/extra/cuda/cubin_launcher.h>
 
@@ -83,5 +82,3 @@ class LaunchConfig {
 
 }  // namespace v1
 }  // namespace jitload
-
-#endif /* JITLOAD_LAUNCH_CONFIG_H_ */

@@ -5,8 +5,7 @@
  * compiled and linked.
  * Functions and state always have hidden visibility, so that libraries never share them.
  */
-#ifndef JITLOAD_LAUNCHER_H_
-#define JITLOAD_LAUNCHER_H_
+#pragma once
 
 #include <sys/types.h>
 #include <tvm/ffi/c_api.h>
@@ -89,5 +88,3 @@ JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** tex
 #ifndef JITLOAD_LAUNCHER_LINKED
 #include "launcher_launch.h"
 #endif
-
-#endif /* JITLOAD_LAUNCHER_H_ */

@@ -1,6 +1,5 @@
 /* The launcher's access to libcuda: functions looked up at run time, contexts, and error messages. */
-#ifndef JITLOAD_LAUNCHER_DRIVER_H_
-#define JITLOAD_LAUNCHER_DRIVER_H_
+#pragma once
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -197,5 +196,3 @@ JITLOAD_LAUNCHER int EnterDevice(const Driver* driver, int device, jitload_cu_co
 
 }  // namespace v1
 }  // namespace jitload
-
-#endif /* JITLOAD_LAUNCHER_DRIVER_H_ */

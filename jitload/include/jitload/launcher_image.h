@@ -1,6 +1,5 @@
 /* Checks of cubins and fatbins before the driver loads them: cuLibraryLoadData accepts garbage, and fails later. */
-#ifndef JITLOAD_LAUNCHER_IMAGE_H_
-#define JITLOAD_LAUNCHER_IMAGE_H_
+#pragma once
 
 #include <elf.h>
 
@@ -130,5 +129,3 @@ JITLOAD_LAUNCHER void Unload(Library* library) {
 
 }  // namespace v1
 }  // namespace jitload
-
-#endif /* JITLOAD_LAUNCHER_IMAGE_H_ */

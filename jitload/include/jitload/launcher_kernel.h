@@ -1,6 +1,5 @@
 /* A kernel of the launcher. It is prepared for a device at its first launch there. */
-#ifndef JITLOAD_LAUNCHER_KERNEL_H_
-#define JITLOAD_LAUNCHER_KERNEL_H_
+#pragma once
 
 #include "launcher_image.h"
 
@@ -219,5 +218,3 @@ JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, in
 
 }  // namespace v1
 }  // namespace jitload
-
-#endif /* JITLOAD_LAUNCHER_KERNEL_H_ */

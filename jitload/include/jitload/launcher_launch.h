@@ -2,8 +2,7 @@
  *
  * With one GPU a launch costs one comparison in addition to the driver's call.
  */
-#ifndef JITLOAD_LAUNCHER_LAUNCH_H_
-#define JITLOAD_LAUNCHER_LAUNCH_H_
+#pragma once
 
 #include "launcher_kernel.h"
 
@@ -140,5 +139,3 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
 
 }  // namespace v1
 }  // namespace jitload
-
-#endif /* JITLOAD_LAUNCHER_LAUNCH_H_ */
