@@ -9,9 +9,8 @@ static void jitload_set_streams(const jitload_request* request, jitload_cu_strea
   }
 }
 
-static int jitload_call_host_on_device(const jitload_driver* driver, const jitload_request* request,
+static int jitload_call_host_on_device(const jitload_driver*, const jitload_request* request,
                                        jitload_cu_device device) {
-  (void)driver;
   jitload_set_streams(request, jitload_select_stream(request, device));
   return request->kernel->host(request->params, request->host_result);
 }

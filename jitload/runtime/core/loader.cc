@@ -14,13 +14,11 @@ static int jitload_return_text(const char* text, TVMFFIAny* result) {
   return TVMFFIStringFromByteArray(&bytes, result);
 }
 
-extern "C" int jitload_get_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
-  (void)args, (void)num_args;
+extern "C" int jitload_get_metadata(intptr_t kernel, const void*, int32_t, void* result) {
   return jitload_return_text(jitload_library_record.module.kernels[kernel].metadata, (TVMFFIAny*)result);
 }
 
-extern "C" int jitload_get_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
-  (void)args, (void)num_args;
+extern "C" int jitload_get_doc(intptr_t kernel, const void*, int32_t, void* result) {
   return jitload_return_text(jitload_library_record.module.kernels[kernel].doc, (TVMFFIAny*)result);
 }
 

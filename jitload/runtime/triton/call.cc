@@ -149,8 +149,7 @@ typedef struct jitload_reason {
   char text[512];
 } jitload_reason;
 
-static void jitload_copy_reason(void* context, const char* kind, const char* message) {
-  (void)kind;
+static void jitload_copy_reason(void* context, const char*, const char* message) {
   jitload_reason* reason = (jitload_reason*)context;
   strncpy(reason->text, message, sizeof reason->text - 1);
 }

@@ -17,8 +17,7 @@
 #include <cuda_fp16.h>
 #endif
 
-namespace tvm {
-namespace ffi {
+namespace tvm::ffi {
 inline namespace jitload_v1 {
 
 /* Extents of a grid or a block. */
@@ -88,8 +87,7 @@ inline const ::jitload::Driver& GetDriver() {
 
 }  // namespace cuda_api
 }  // namespace jitload_v1
-}  // namespace ffi
-}  // namespace tvm
+}  // namespace tvm::ffi
 
 /* Each of these macros accepts a `CUresult`, a `cudaError_t` or the result of a launch. If it is an error, the macro
  * throws a RuntimeError with its name and text.

@@ -38,8 +38,7 @@ inline Image EmbeddedImage(const char* begin, const char* end) {
 }  // namespace v1
 }  // namespace jitload
 
-namespace tvm {
-namespace ffi {
+namespace tvm::ffi {
 inline namespace jitload_v1 {
 
 /* A kernel on all devices: a launch goes to the device of its stream. Movable; several threads may launch it. */
@@ -139,8 +138,7 @@ class CubinModule {
 };
 
 }  // namespace jitload_v1
-}  // namespace ffi
-}  // namespace tvm
+}  // namespace tvm::ffi
 
 /* A module's CubinModule is never destroyed, because the driver may be unloaded before static destructors run. */
 #define JITLOAD_DEFINE_MODULE_(name, image)                                         \

@@ -4,8 +4,7 @@
 
 #include <tvm/ffi/extra/cuda/base.h>
 
-namespace tvm {
-namespace ffi {
+namespace tvm::ffi {
 inline namespace jitload_v1 {
 
 /* Makes a device current, and restores the previous context, or the absence of one, on destruction. Any context of the
@@ -31,7 +30,6 @@ struct CUDADeviceGuard {
 };
 
 }  // namespace jitload_v1
-}  // namespace ffi
-}  // namespace tvm
+}  // namespace tvm::ffi
 
 #endif  // TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_

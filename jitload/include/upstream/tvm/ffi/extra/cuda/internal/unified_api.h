@@ -18,8 +18,7 @@
 #error "TVM_FFI_CUBIN_LAUNCHER_USE_DRIVER_API=0 needs the headers of the CUDA runtime, 12.8 or newer"
 #endif
 
-namespace tvm {
-namespace ffi {
+namespace tvm::ffi {
 inline namespace jitload_v1 {
 namespace cuda_api {
 
@@ -100,9 +99,8 @@ inline void FillCluster(unsigned cluster_dim, cudaLaunchAttribute& attr) {
 /* Fill in a configuration, with a cluster attribute if `cluster_dim` is above 1; `attr` must outlive the launch.
  */
 template <class Config, class Attribute>
-inline Result ConstructLaunchConfig(KernelHandle kernel, StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block,
+inline Result ConstructLaunchConfig(KernelHandle, StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block,
                                     int cluster_dim, Config& config, Attribute& attr) {
-  (void)kernel;
   FillConfig(stream, smem_size, grid, block, config);
   if (cluster_dim > 1) {
     FillCluster(static_cast<unsigned>(cluster_dim), attr);
@@ -171,7 +169,6 @@ inline Result GetDeviceAttribute(int* value, Attribute attr, DeviceHandle device
 
 }  // namespace cuda_api
 }  // namespace jitload_v1
-}  // namespace ffi
-}  // namespace tvm
+}  // namespace tvm::ffi
 
 #endif  // TVM_FFI_EXTRA_CUDA_INTERNAL_UNIFIED_API_H_
