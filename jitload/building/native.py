@@ -113,14 +113,8 @@ def _join_command(name: NativeName, compiler: Sequence[str], work: Path) -> list
     output = str(work / native_file(name))
     if name == "shared":
         return [*compiler, *(str(work / native_file(part)) for part in _SHARED_PARTS), "-o", output, *_LINK_FLAGS]
-    return [
-        *compiler,
-        "-r",
-        "-nostdlib",
-        *(str(_object(name, source, work)) for source in _SOURCES[name]),
-        "-o",
-        output,
-    ]
+    objects = (str(_object(name, source, work)) for source in _SOURCES[name])
+    return [*compiler, "-r", "-nostdlib", *objects, "-o", output]
 
 
 def _run(command: Sequence[str]) -> None:

@@ -21,13 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from jitload.cache.entry import (
-    LEAF_NAME,
-    MANIFEST,
-    WORK_DIR,
-    newest_first,
-    read_manifest,
-)
+from jitload.cache.entry import LEAF_NAME, MANIFEST, WORK_DIR, newest_first, read_manifest
 from jitload.cache.listing import check_leaf, list_entries
 from jitload.cache.store import rename_to_leaf, temporary_dir
 from jitload.errors import CacheError

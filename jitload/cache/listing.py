@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import (
-    KEY_DIR_NAME,
-    MANIFEST,
-    check_files,
-    newest_first,
-    read_manifest,
-)
+from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_files, newest_first, read_manifest
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 

@@ -15,12 +15,7 @@ from pathlib import Path
 from jitload.errors import JitLoadError
 from jitload.host_cpp.embedding import incbin_text
 from jitload.toolchain.private_files import replace_file
-from jitload.utils.embed_cubin import (
-    add_cubin_options,
-    read_cubin_file,
-    read_cubin_options,
-    run_command,
-)
+from jitload.utils.embed_cubin import add_cubin_options, read_cubin_file, read_cubin_options, run_command
 
 _DELIMITER = "jitload_asm"
 

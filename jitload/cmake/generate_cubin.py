@@ -31,8 +31,7 @@ from jitload.utils.embed_cubin import run_command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
     parser = argparse.ArgumentParser(
-        prog="python -m jitload.cmake.generate_cubin",
-        description="Compile a CUDA file to a cubin with NVRTC.",
+        prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
     )
     option = parser.add_argument
     option("--output", required=True, type=Path, metavar="PATH", help="the cubin or fatbin to write")

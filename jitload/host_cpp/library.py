@@ -350,11 +350,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     file is included if a file there would be read in place of one that was read.
     """
     host = build.host
-    versioned_dirs = (
-        INCLUDE_DIR,
-        *tvm_ffi_include_dirs(),
-        *(build.cuda.include_dirs if build.cuda else ()),
-    )
+    versioned_dirs = (INCLUDE_DIR, *tvm_ffi_include_dirs(), *(build.cuda.include_dirs if build.cuda else ()))
     dirs = _search_dirs(build)
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]

@@ -234,15 +234,14 @@ def current_capability() -> tuple[int, int] | None:
     a process that forks afterwards cannot use CUDA in the child.
     """
     device = _current_device()
-    return None if device is None else _capability(device)
+    major, minor = (None if device is None else _attribute(device, number) for number in (_MAJOR, _MINOR))
+    return None if major is None or minor is None else (major, minor)
 
 
 def device_attribute(number: int) -> int | None:
     """Return an attribute of the current GPU by the driver's number, or None without a GPU."""
-    driver, device, value = load_driver(), _current_device(), ctypes.c_int()
-    if driver is None or device is None or driver.cuDeviceGetAttribute(ctypes.byref(value), number, device) != 0:
-        return None
-    return value.value
+    device = _current_device()
+    return None if device is None else _attribute(device, number)
 
 
 def _current_device() -> int | None:
@@ -256,13 +255,11 @@ def _current_device() -> int | None:
     return device.value
 
 
-@functools.lru_cache(maxsize=16)
-def _capability(device: int) -> tuple[int, int] | None:
-    driver, major, minor = load_driver(), ctypes.c_int(), ctypes.c_int()
+@functools.lru_cache(maxsize=64)
+def _attribute(device: int, number: int) -> int | None:
+    driver, value = load_driver(), ctypes.c_int()
     assert driver is not None
-    failed = driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
-    failed = failed or driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
-    return None if failed else (major.value, minor.value)
+    return None if driver.cuDeviceGetAttribute(ctypes.byref(value), number, device) else value.value
 
 
 def driver_error() -> int:

@@ -40,10 +40,7 @@ def library_include_dirs(cuda: CudaToolchain | Nvcc | None) -> tuple[Path, ...]:
     """Return the header directories of CUDA's libraries and CUTLASS in wheels. A compiler is to search these last."""
     names = _wheel_directories(cuda.major) if cuda else ()
     dirs = [root / name / "include" for root in package_dirs("nvidia") for name in names]
-    return (
-        *(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs)),
-        *cutlass_dirs(),
-    )
+    return (*(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs)), *cutlass_dirs())
 
 
 def _wheel_directories(major: int) -> tuple[str, ...]:
