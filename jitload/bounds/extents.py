@@ -160,6 +160,7 @@ def _steps(term: Polynomial, names: Sequence[str]) -> tuple[Op, ...]:
     entries = {name: ScopeEntry(0, "int", computed=number) for number, name in enumerate(names)}
     entries |= {symbol: ScopeEntry(0, "int", planned=number) for number, symbol in enumerate(_PLANNED)}
     text = re.sub(r"[^\W\d]\w*(\.[xyz])?", lambda symbol: f"_{[*entries].index(symbol[0])}", str(term))
+    text = re.sub(r"\b(\d+) \* (_\d+)", r"\2 * \1", text)  # the step of an operation has the constant on its right
     scope = {f"_{number}": entry for number, entry in enumerate(entries.values())}
     return compile_expression(text, scope, kernel="", field="bounds")
 

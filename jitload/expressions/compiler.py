@@ -360,8 +360,6 @@ def _join(*parts: _Code | Op) -> _Code:
 
 def _binary(name: str, left: _Code, right: _Code) -> _Code:
     """Return the steps of an operation. A constant on the right is part of the operation's own step."""
-    if name in ("ADD", "MUL") and left.value is not None and right.value is None:
-        left, right = right, left
     if right.value is not None:
         return _join(left, Op(name, 1, right.value))
     return _join(left, right, Op(name))
