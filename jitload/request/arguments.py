@@ -124,7 +124,7 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else _read_list(value, argument, str, "a str or a list of str")
     for number, text in enumerate(texts):
         check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
-    return tuple(text.removeprefix("\ufeff") for text in texts)
+    return tuple([text.removeprefix("\ufeff") for text in texts])
 
 
 def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:

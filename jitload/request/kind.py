@@ -36,10 +36,11 @@ def with_light_torch(call: Call) -> Call:
     The light headers are a small replacement for torch's own headers.
     """
     sources = call.sources
-    is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
-    marks = (mark in text for _, text in (*sources.cuda, *sources.host) for mark in _TORCH_MARKS)
-    if call.torch is None and not (is_open and any(marks) and is_torch_text(sources, call.functions)):
-        return call
+    if call.torch is None:
+        marks = [mark for _, text in (*sources.cuda, *sources.host) for mark in _TORCH_MARKS if mark in text]
+        is_open = call.kind is None and call.makes in ("module", "library")
+        if not (marks and is_open and not _has_launches(call.functions) and is_torch_text(sources, call.functions)):
+            return call
 
     from jitload.request.torch_text import torch_sources
 

@@ -146,8 +146,8 @@ _fields_but_args = operator.attrgetter(*_FIELDS)
 
 def _types_in(values: tuple[Any, ...], args: tuple[tuple[str, object], ...]) -> tuple[type, ...]:
     """Return the types of all values. In the cache's key, the types distinguish `True` from `1`."""
-    items = (item for value in (*values, *args) if isinstance(value, tuple) for item in value)
-    return (*map(type, values), *map(type, items))
+    items = [item for value in (*values, *args) if isinstance(value, tuple) for item in value]
+    return tuple(map(type, (*values, *items)))
 
 
 @functools.lru_cache(maxsize=1024)  # programs often create the same Launch for each call of load_inline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
@@ -232,10 +233,14 @@ def _request_for_code(call: Call, settings: Settings) -> Request:
     kind = "device" if call.makes == "cubin" else find_kind(call)
     leaves_out = leaves_host_code_out(call, kind)
     kind = "device" if leaves_out else kind
-    options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
-    options, libraries = take_libraries(options)
-    call = call._replace(options=call.options._replace(link=(*call.options.link, *libraries))) if libraries else call
-    cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
+    cuda_options: tuple[str, ...] = ()
+    cuda_dirs: tuple[Path, ...] = ()
+    option_archs: tuple[str, ...] = ()
+    if call.options.cuda:
+        options, option_archs = take_archs(call.options.cuda)
+        options, libraries = take_libraries(options)
+        call = call._replace(options=call.options._replace(link=(*call.options.link, *libraries)))
+        cuda_options, cuda_dirs = translate_cuda_options(kind, options)
     host = _host_source(call, kind, cuda_options)
     if host is not None:
         check_host_functions(call, host)

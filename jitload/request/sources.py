@@ -34,10 +34,7 @@ _CONTENTS = {
     "CUDA C++": CUDA_SUFFIXES, "C++ and C": HOST_SUFFIXES, "object files": _OBJECT_SUFFIXES, "cubins": (".cubin",),
 }  # fmt: skip
 SUFFIXES = tuple(suffix for suffixes in _CONTENTS.values() for suffix in suffixes)
-# Arguments of the public functions.
-_FLAGS = ("debug", "gpu_check", "isolate", "keep_module_alive", "verbose")
-_COMPILER_OPTIONS = (*OPTION_LISTS, "backend", "fast_compile")
-_TAKEN_AS_GIVEN = ("functions", "arch", "kind", "gpu_check", "isolate")
+_COMPILER_OPTIONS = (*OPTION_LISTS, "backend", "fast_compile")  # of the public functions
 
 
 class Sources(NamedTuple):
@@ -67,20 +64,31 @@ class Sources(NamedTuple):
 
 def read_call(given: Mapping[str, Any], makes: Literal["module", "library"]) -> Call:
     """Check the arguments of `load_inline`, `build_inline`, `load` or `build`, which are given by name."""
-    check_flags(**{name: given[name] for name in _FLAGS if name in given})
+    check_flags(
+        debug=given["debug"],
+        gpu_check=given["gpu_check"],
+        isolate=given["isolate"],
+        verbose=given["verbose"],
+        keep_module_alive=given.get("keep_module_alive", True),
+    )
     if "sources" in given:
         paths = given["sources"], given["cuda_files"], given["cpp_files"]
         sources = file_sources(*paths, embed_cubin=given["embed_cubin"])
     else:
         sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
+    options: dict[str, Any] = {name: given[name] for name in _COMPILER_OPTIONS}
     return Call(
         given["name"],
         sources,
         makes,
-        options=read_options(**{name: given[name] for name in _COMPILER_OPTIONS}),
-        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
-        tuned=read_tuned(given["tuned"]),
-        **{name: given[name] for name in _TAKEN_AS_GIVEN},
+        given["functions"],
+        read_options(**options),
+        given["arch"],
+        given["kind"],
+        read_instrumentation(given["sanitize"], debug=given["debug"]),
+        given["gpu_check"],
+        given["isolate"],
+        read_tuned(given["tuned"]),
     )
 
 
@@ -103,7 +111,7 @@ def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
     if len(texts) == 1:
         suffix = ".cpp" if argument.startswith("cpp") else ".cu"
         return ((f"{name}".removesuffix(suffix) + suffix, texts[0]),)  # the name is checked later
-    return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
+    return tuple([(f"{argument}[{number}]", text) for number, text in enumerate(texts)])
 
 
 def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] | None = None) -> Sources:

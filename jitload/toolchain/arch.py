@@ -124,11 +124,13 @@ def check_options_agree(archs: Iterable[str], option_archs: Iterable[str]) -> No
 
 
 def _split_names(arch: str | Iterable[str]) -> Sequence[str]:
-    if isinstance(arch, bytes) or not isinstance(arch, str | Iterable):
+    if isinstance(arch, str):
+        return _split_list(arch)
+    if isinstance(arch, bytes) or not isinstance(arch, Iterable):
         raise ToolchainError(
             Argument("arch"), f" must be a str such as 'sm_90a', or several, got {type(arch).__name__}"
         )
-    return _split_list(arch) if isinstance(arch, str) else [str(name) for name in arch]
+    return [str(name) for name in arch]
 
 
 @functools.lru_cache(maxsize=64)
