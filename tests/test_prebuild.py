@@ -62,8 +62,9 @@ class _Noting(dict):
         self.seen.add(name)
         return super().__getitem__(name)
 
-    def get(self, name):
-        return self[name]
+    def get(self, name, default=None):
+        self.seen |= {name} & self.keys()
+        return super().get(name, default)
 
 
 @pytest.mark.parametrize("function", [jitload.build_inline, jitload.build])

@@ -78,17 +78,17 @@ def read_call(given: Mapping[str, Any], makes: Literal["module", "library"]) -> 
         sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
     options: dict[str, Any] = {name: given[name] for name in _COMPILER_OPTIONS}
     return Call(
-        given["name"],
-        sources,
-        makes,
-        given["functions"],
-        read_options(**options),
-        given["arch"],
-        given["kind"],
-        read_instrumentation(given["sanitize"], debug=given["debug"]),
-        given["gpu_check"],
-        given["isolate"],
-        read_tuned(given["tuned"]),
+        name=given["name"],
+        sources=sources,
+        makes=makes,
+        functions=given["functions"],
+        options=read_options(**options),
+        arch=given["arch"],
+        kind=given["kind"],
+        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
+        gpu_check=given["gpu_check"],
+        isolate=given["isolate"],
+        tuned=read_tuned(given["tuned"]),
     )
 
 
