@@ -194,20 +194,15 @@ def _typed_kernel(kernel: Kernel, types: Sequence[Parameter], names: Sequence[st
 
 
 def _with_names(parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
-    pairs = zip(parameters, _usable_names(names, len(parameters)), strict=True)
-    return tuple(parameter._replace(name=name) for parameter, name in pairs)
-
-
-def _usable_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return a unique name for each parameter. A name that is not an ASCII identifier becomes `arg0`, for example."""
-    used: list[str] = []
-    for index in range(count):
+    """Return parameters with unique names. A name that is not an ASCII identifier becomes `arg0`, for example."""
+    named: dict[str, Parameter] = {}
+    for index, parameter in enumerate(parameters):
         name = names[index] if index < len(names) else ""
         name = name if name.isidentifier() and name.isascii() else f"arg{index}"
-        while name in used:
+        while name in named:
             name += "_"
-        used.append(name)
-    return tuple(used)
+        named[name] = parameter._replace(name=name)
+    return tuple(named.values())
 
 
 def _probed_expression(kernel: Kernel) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from jitload.building.stages import stage
 from jitload.errors import CompileError, JitLoadError, SignatureError
 from jitload.model import Cubin
-from jitload.request.request import Request, TritonSource, VariantSource
+from jitload.request.request import Request
 from jitload.toolchain.arch import capability_of
 from jitload.triton.kernel import TritonKernel
 from jitload.triton.key import outer_values, plan_parts
@@ -34,20 +34,16 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
     """Compile a Triton kernel in a work directory. Return the cubins' files in the order of the record."""
     source = request.triton
     assert source is not None
+
+    def compiled(plan: Plan, arch: str) -> Cubin:
+        with stage(f"Triton compiles {source.name} for {arch}"):
+            return compile_cubin(source.kernel, plan, source.triton, capability_of(arch)[0])
+
     variants = tuple(
-        variant._replace(cubins=variant.cubins or tuple(_compile_variant(source, variant, a) for a in request.archs))
+        variant._replace(cubins=variant.cubins or tuple(compiled(variant.plan, arch) for arch in request.archs))
         for variant in source.variants
     )
     return write_triton_sources(request.name, (source._replace(variants=variants),), work_dir)
-
-
-def _compile_variant(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
-    assert source.kernel is not None
-    assert source.triton is not None
-    assert variant.plan is not None
-    capability, _ = capability_of(arch)
-    with stage(f"Triton compiles {source.name} for {arch}"):
-        return compile_cubin(source.kernel, variant.plan, source.triton, capability)
 
 
 def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Cubin:

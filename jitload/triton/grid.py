@@ -11,7 +11,7 @@ import builtins
 import dis
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
 
@@ -188,14 +188,13 @@ class _Operand(_StandIn):
         return _Operand(f"(-{_text(self)})")
 
 
-def _operators() -> Iterator[tuple[str, Any]]:
-    for name, symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/"}.items():
-        yield f"__{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(a)} {symbol} {_text(b)})")
-        yield f"__r{name}__", lambda a, b, symbol=symbol: _Operand(f"({_text(b)} {symbol} {_text(a)})")
+def _joined(symbol: str, first: Any, second: Any) -> _Operand:
+    return _Operand(f"({_text(first)} {symbol} {_text(second)})")
 
 
-for _name, _operator in _operators():
-    setattr(_Operand, _name, _operator)
+for _name, _symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/"}.items():
+    setattr(_Operand, f"__{_name}__", lambda a, b, symbol=_symbol: _joined(symbol, a, b))
+    setattr(_Operand, f"__r{_name}__", lambda a, b, symbol=_symbol: _joined(symbol, b, a))
 
 
 def _text(value: Any) -> str:
