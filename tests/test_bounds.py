@@ -383,6 +383,7 @@ def test_what_ptx_cannot_be_read_is_unknown(kernels):
         pytest.param("// }\n", True, id="a brace in a comment"),
         pytest.param("{ .reg .b32 %r1, %p<9>; mov.u32 %r1, %p8; }", True, id="registers of an inner scope"),
         pytest.param("{ .reg .b32 %r1; } mov.u32 %r1, %r9;", True, id="a register after an inner scope"),
+        pytest.param("{ .reg .b64 %rd3; { mov.u64 %rd3, %rd9; } }", True, id="a register in a scope of a scope"),
         pytest.param("{ WAIT: bar.sync 0; } { WAIT: bar.sync 0; }", False, id="a label of two scopes"),
     ],
 )

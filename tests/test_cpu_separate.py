@@ -15,6 +15,7 @@ BODIES = {
     "elements": "if (i < n) y[i] = x[i] + 1;",
     "in_place": "if (i < n) y[i] += x[n - 1 - i];",
     "blur": "if (i > 0 && i < n - 1) y[i] = x[i - 1] + x[i + 1];",
+    "reversed": "if (i < n) y[n - 1 - i] = x[i];",
     "vectors": "if (i < n / 4) ((float4*)y)[i] = ((const float4*)x)[i];",
     "pairs": "if (i < n / 2) { y[2 * i] = x[i]; y[2 * i + 1] = x[i]; }",
     "aligned": "if (i < n && (long long)x % 4 == 0) y[i] = 1;",
