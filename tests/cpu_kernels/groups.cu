@@ -51,7 +51,7 @@ extern "C" __global__ void group_shapes(int* out) {
   cg::thread_block_tile<4> in_block = cg::tiled_partition<4>(block);
   cg::thread_block_tile<4, cg::thread_block> named = cg::tiled_partition<4, cg::thread_block>(block), other = named;
   cg::thread_block_tile<4> copy(in_sixteen);
-  named = other, __prof_trigger(0);
+  named = other, __prof_trigger(0), free(__nv_aligned_device_malloc(64, 64));
   static_assert(decltype(warp)::size() == 32 && decltype(sixteen)::num_threads() == 16, "");
   rows.shape(typed), rows.shape(warp), rows.shape(sixteen), rows.shape(in_sixteen), rows.shape(in_warp);
   rows.shape(in_block), rows.shape(named), rows.shape(copy);

@@ -250,6 +250,11 @@ extern "C" __attribute__((noreturn)) inline void __assert_fail(const char* asser
   __jitload_stop("%s:%u: assertion `%s` failed", file, line, assertion);
 }
 
+extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept;
+__JITLOAD_INLINE void* __nv_aligned_device_malloc(size_t size, size_t alignment) {
+  return aligned_alloc(alignment, size);
+}
+
 /* ---- how kernels are run --------------------------------------------------------------------------------------- */
 
 /* How a parameter is passed: a reference as a pointer, as on a GPU. */
