@@ -33,11 +33,7 @@ _modules_lock = threading.Lock()
 
 
 def load_request(
-    request: Request,
-    build_directory: PathLike | None = None,
-    *,
-    keep_module_alive: bool = True,
-    verbose: bool = False,
+    request: Request, build_directory: PathLike | None = None, *, keep_module_alive: bool = True, verbose: bool = False
 ) -> Module:
     """Return the module for a request. If `build_directory` is given, copy its library there.
 

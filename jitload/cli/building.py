@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from jitload.cli.inspecting import kernel_rows, print_kernels
-from jitload.cli.output import (
-    format_entries,
-    format_size,
-    json_option,
-    print_json,
-    print_lines,
-)
+from jitload.cli.output import format_entries, format_size, json_option, print_json, print_lines
 from jitload.errors import JitLoadError
 
 if TYPE_CHECKING:

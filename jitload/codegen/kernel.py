@@ -9,15 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from jitload.codegen.record import (
-    KERNEL_FLAGS,
-    KINDS,
-    PARAM_FLAGS,
-    Address,
-    Struct,
-    flags_of,
-    ops_array,
-)
+from jitload.codegen.record import KERNEL_FLAGS, KINDS, PARAM_FLAGS, Address, Struct, flags_of, ops_array
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression

@@ -74,10 +74,7 @@ class Wrapper(NamedTuple):
 
 
 def write_sources(
-    request: Request,
-    compiled: Sequence[Sequence[CompiledSource]],
-    work_dir: Path,
-    cpus: Sequence[CpuProgram] = (),
+    request: Request, compiled: Sequence[Sequence[CompiledSource]], work_dir: Path, cpus: Sequence[CpuProgram] = ()
 ) -> tuple[str, ...]:
     """Write a library's images and its record. Also write the source and the PTX for people to inspect.
 

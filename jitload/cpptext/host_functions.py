@@ -216,11 +216,7 @@ class _Parts:
     """
 
     def __init__(
-        self,
-        text: str,
-        runs: Sequence[Run],
-        device_words: frozenset[str],
-        always_kept: frozenset[str],
+        self, text: str, runs: Sequence[Run], device_words: frozenset[str], always_kept: frozenset[str]
     ) -> None:
         self._text = text
         self._device_words, self._always_kept = device_words, always_kept

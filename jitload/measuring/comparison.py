@@ -14,14 +14,7 @@ from jitload.measuring.difference import Tolerance, agrees, as_array, check_agre
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
 from jitload.measuring.poison import POISONS, PoisonedRun, check_writes, is_floating, poison
-from jitload.tables import (
-    RATE_COLUMNS,
-    TIME_COLUMNS,
-    four_digits,
-    html_grid,
-    measured_grid,
-    text_grid,
-)
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)

@@ -52,10 +52,7 @@ def scope_of(arguments: Iterable[Argument]) -> dict[str, ScopeEntry]:
     kinds: dict[str, Literal["tensor", "int"]] = {"tensor": "tensor", "int": "int"}
     return {
         a.name: ScopeEntry(
-            position=0,
-            kind=kinds.get(a.kind, "other"),
-            type=a.cpp_type or a.declaration,
-            is_nullable=a.is_nullable,
+            position=0, kind=kinds.get(a.kind, "other"), type=a.cpp_type or a.declaration, is_nullable=a.is_nullable
         )
         for a in arguments
     }

@@ -19,13 +19,7 @@ from jitload.request.arguments import (
     read_functions,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.kind import (
-    DEFAULT_DEVICE,
-    check_host_functions,
-    find_kind,
-    leaves_host_code_out,
-    with_light_torch,
-)
+from jitload.request.kind import DEFAULT_DEVICE, check_host_functions, find_kind, leaves_host_code_out, with_light_torch
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
 from jitload.request.tune import Choice, Tuned, Values

@@ -20,12 +20,7 @@ from jitload.signature.declared import check_agrees, parse_signature, shorten
 from jitload.signature.demangle import read_probe, read_symbol
 from jitload.signature.exports import choose_export_names, list_sizes
 from jitload.signature.layouts import Layout, describe_layouts
-from jitload.signature.types import (
-    describe_type,
-    find_undeclared_name,
-    readable_type,
-    resolve_aliases,
-)
+from jitload.signature.types import describe_type, find_undeclared_name, readable_type, resolve_aliases
 
 
 def known_candidates(reading: SourceReading, kernels: Sequence[Kernel]) -> tuple[Candidate, ...]:

@@ -14,15 +14,7 @@ from typing import Any
 from jitload.element_types import ELEMENT_TYPES
 from jitload.elf.cubin import read_cubin
 from jitload.errors import SignatureError
-from jitload.model import (
-    TENSOR_MAP_BYTES,
-    Assumption,
-    Cubin,
-    Descriptor,
-    Kernel,
-    Parameter,
-    Specialization,
-)
+from jitload.model import TENSOR_MAP_BYTES, Assumption, Cubin, Descriptor, Kernel, Parameter, Specialization
 from jitload.triton.kernel import plain_value
 from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path, named_leaves
 from jitload.triton.versions import Triton, read_version

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
-from jitload.triton.kernel import (
-    OPTIONS,
-    CompileSpec,
-    TritonKernel,
-    choose_config,
-    config_values,
-    plain_value,
-)
+from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
 from jitload.triton.versions import Triton, changed_interface, cuda_backend
 
 if TYPE_CHECKING:
