@@ -85,11 +85,7 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
 
 @pytest.mark.parametrize(
     ("text", "options"),
-    [
-        (kernel("f"), {}),
-        (ADD, {"extra_cuda_cflags": ["-DN=5"]}),
-        (ADD, {"extra_cflags": ["-O0"], "arch": "cpu"}),
-    ],
+    [(kernel("f"), {}), (ADD, {"extra_cuda_cflags": ["-DN=5"]}), (ADD, {"extra_cflags": ["-O0"], "arch": "cpu"})],
 )
 def test_another_request_is_a_miss(cache, lose, monkeypatch, text, options):
     build(ADD, "vec")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.cache.entry import FAILED_MARKER, WORK_DIR, write_uses
-from jitload.cache.listing import StoredEntry, directory_size, list_entries
+from jitload.cache.listing import StoredEntry, directory_size, key_dirs, list_entries, names_in
 from jitload.cache.locks import LOCKS_DIR, is_local
 from jitload.cache.store import temporary_dir
 from jitload.errors import CacheError
 
+_DAMAGED = re.compile(r".*-\d+\.bad")  # the name that `handle_problem` gives
 _DAMAGED_KEPT_S = 7 * 86400.0
 
 
@@ -99,7 +101,8 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
 def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
     """Move the entries to `trash` that were renamed when damage was found, and return the bytes that they took."""
     freed = 0
-    for path in (*cache_dir.glob("*.bad"), *cache_dir.glob("*-*/*.bad")):
+    dirs = (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir)))
+    for path in (directory / name for directory in dirs for name in names_in(directory) if _DAMAGED.fullmatch(name)):
         with suppress(OSError):
             status = os.lstat(path)
             if time.time() - status.st_mtime >= older_than_s:
