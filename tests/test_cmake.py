@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 from builds import ROOT
 from support.arrays import CudaArray, tensor_of
-from support.cmake import (
-    CMAKE,
-    MACRO,
-    USER,
-    change,
-    cmake,
-    configure,
-    make,
-    refused,
-    write_project,
-)
+from support.cmake import CMAKE, MACRO, USER, change, cmake, configure, make, refused, write_project
 from support.program import CUBIN
 
 import jitload

@@ -156,6 +156,14 @@ def test_what_is_right_is_not_found(mod):
         mod.bounded[1, 65](y)
 
 
+def test_a_path_with_a_quote(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "it's; exit 1; '"))
+    text = "__global__ void k(float* x) {\n  x[1] = 0;\n}"
+    mod = jitload.load_inline("quoted", cuda_sources=text, arch="cpu", sanitize="address", gpu_check=False)
+    with pytest.raises(RuntimeError, match=r"thread \(0, 0, 0\), at quoted\.cu:2$"):
+        mod.k[1, 1](torch.zeros(1))
+
+
 def test_debug_and_what_is_refused():
     text = "\n".join(re.findall(r'extern "C" __global__ void (?:shift|barriers)[^$]*?\n}', SOURCE))
     mod = jitload.load_inline("debugged", cuda_sources=text, arch="cpu", debug=True)

@@ -132,9 +132,13 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
 void append_line(Launch* launch, const void* address) {
   Dl_info info;
   if (dladdr(address, &info) == 0) return;
-  char command[4352], line[512], place[256] = "";
+  char command[4352] = "addr2line -i -e '", line[512], place[256] = "";
+  char* end = command + strlen(command);
+  for (const char* c = info.dli_fname; *c != 0 && end < command + sizeof command - 64; *end++ = *c++) {
+    if (*c == '\'') end = stpcpy(end, "'\\'"); /* before the quote itself, for the shell */
+  }
   const size_t offset = (size_t)((const char*)address - (const char*)info.dli_fbase);
-  snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
+  snprintf(end, 64, "' 0x%zx 2>/dev/null", offset);
   FILE* lines = popen(command, "re");
   while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
     line[strcspn(line, "\n")] = 0;
