@@ -5,11 +5,7 @@ import time
 import pytest
 
 from jitload.cpptext.lexer import tokenize
-from jitload.cpptext.preprocessor import (
-    Macros,
-    live_tokens,
-    read_directives,
-)
+from jitload.cpptext.preprocessor import Macros, live_tokens, read_directives
 
 
 def macros_of(text: str) -> Macros:

@@ -128,9 +128,7 @@ def test_a_users_header_counts(tmp_path):
     (home / "mine.h").write_text('__device__ inline int seven() { asm("bar.sync 0;"); return 8; }\n')
     with pytest.raises(CompileError, match=r"mine\.h:1: GPU only: inline PTX"):
         load(text, extra_include_paths=[str(home)])
-    (home / "mine.h").write_text(
-        '#if 1\ninline int seven() { return 9; }\n#else\n#define G asm("bar.sync 0;")\n#endif\n'
-    )
+    (home / "mine.h").write_text('#if 1\nint seven() { return 9; }\n#else\n#define G asm("bar.sync 0; ret;")\n#endif\n')
     load(text, extra_include_paths=[str(home)]).k[1, 1](out)
     assert out.item() == 9
 
@@ -150,6 +148,7 @@ GPU_ONLY = {
         "#include <cuda/barrier>\n" + K + " __shared__ cuda::barrier<cuda::thread_scope_block> b;\n}",
         "m.cu:3: GPU only: barriers that are objects",
     ),
+    "a return": ("#define P(x) asm(#x)\n" + K + " if (x[0]) P(ret;);\n}", "m.cu:3: GPU only: inline PTX"),
     "PTX of libcu++": ("#include <cuda/ptx>\n" + K + "}", r"m.cu:1: GPU only: PTX \(cuda::ptx\), which cuda/ptx"),
     "dynamic parallelism": ("__global__ void j() {}\n" + K + " j<<<1, 1>>>();\n}", "m.cu:3: GPU only: launches with"),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),

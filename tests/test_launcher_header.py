@@ -165,16 +165,10 @@ NO_CUBINS = {
     "nothing": (b"", "the cubin is empty"),
     "garbage": (b"garbage", "the bytes are not a cubin: they begin with 67 61 72 62 and not with an ELF header"),
     "ptx": (PTX, "the bytes are PTX, not a cubin: compile it for a GPU first, with jitload.compile_cubin(ptx)"),
-    "half a fatbin": (
-        FATBIN[:99],
-        f"the fatbin is damaged or truncated: it should have {len(FATBIN)} bytes, but",
-    ),
+    "half a fatbin": (FATBIN[:99], f"the fatbin is damaged or truncated: it should have {len(FATBIN)} bytes, but"),
     "half": (IMAGE[:999], f"the cubin is truncated: its headers describe {len(IMAGE)} bytes, but it has 999"),
     "host": (IMAGE[:18] + b"\x3e\x00" + IMAGE[20:], "the bytes are not a cubin: they are a 64-bit ELF file for mach"),
-    "far": (
-        IMAGE[:40] + struct.pack("Q", 2**64 - 64) + IMAGE[48:],
-        "the cubin is truncated: its headers describe 184",
-    ),
+    "far": (IMAGE[:40] + struct.pack("Q", 2**64 - 64) + IMAGE[48:], "the cubin is truncated: its headers describe 184"),
 }
 
 

@@ -347,6 +347,19 @@ def test_a_library_without_names_asks_for_names():
         jitload.build_inline("p", cuda_sources=text, arch=ARCH, kind="mixed")
 
 
+ASSERTED = [
+    ("enum { N = 100 }; constexpr int unused = 3; static_assert(unused == 4);", 1),  # the only error
+    ("#include <string>\n#define N 100\nstd::string f() { return {}; }\nstatic_assert(N % 32 == 0 && true);", 4),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), ASSERTED)
+@pytest.mark.parametrize("arch", ["sm_90a", "cpu"])
+def test_an_assertion_beside_kernels_is_no_host_code(text, line, arch):
+    with pytest.raises(CompileError, match=f"m.cu:{line}: static assertion failed"):
+        jitload.load_inline("m", cuda_sources=text + "\n__global__ void k(int* x) { *x = N; }", arch=arch)
+
+
 def test_a_hit_does_not_read_the_source_again(tmp_path, monkeypatch):
     (tmp_path / "value.h").write_text("struct Value { int x; };\n")
     source = '#include "value.h"\n__global__ void k(Value* v) { v->x = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n'

@@ -30,6 +30,7 @@ _KEYWORDS = frozenset((
     "struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private", "protected",
     "final", "const", "constexpr", "static", "inline", "extern", "volatile", "alignas", "auto", "void", "bool", "char",
     "short", "int", "long", "unsigned", "signed", "float", "double", "size_t",
+    "static_assert", "sizeof", "alignof", "true", "false",
 ))  # fmt: skip
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 # Words in the names of types that only tvm-ffi converts.
@@ -156,8 +157,8 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
     r"""Return texts for NVRTC, with spaces in place of code that the kernels do not need.
 
     Kernels, device functions and device variables are kept. Directives are kept, except `#include` lines for host code.
-    Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
-    functions are always left out. Line numbers stay the same.
+    Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Assertions
+    are kept if all their names do. Other host functions are always left out. Line numbers stay the same.
 
     `mentioned` is C++ outside the texts that counts as kept code, such as `scale<Pair>`. If `only_mentioned` is true,
     kernels and device functions are kept only if their names appear in kept code, too.
@@ -179,6 +180,8 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
             if not declaration.is_kept and not declaration.names.isdisjoint(reached):
                 declaration.is_kept = pending = True
                 reached |= declaration.words
+    for assertion in (assertion for part in parts for assertion in part.assertions):
+        assertion.is_kept = reached >= assertion.words - _KEYWORDS
     return tuple(part.kept_text(reached) for part in parts)
 
 
@@ -223,6 +226,7 @@ class _Parts:
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
+        self.assertions: list[_Declaration] = []
         # All directives stay in the text. The words in the body of a macro count as used only if the macro is used.
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
@@ -255,6 +259,8 @@ class _Parts:
                 is_class = opening is not None and not CLASSES.isdisjoint(token.text for token in head)
                 host_spans = list(_host_spans(declaration[opening:], self._device_words)) if is_class else []
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), host_spans))
+                if head[0].text == "static_assert":
+                    self.assertions.append(self.declarations[-1])
         # What follows the last declaration are uses of macros without a semicolon.
         self.seeds |= {token.text for token in code if token.start >= end and token.kind == "word"}
 
@@ -272,11 +278,11 @@ class _Parts:
             start = words.index("__global__") + 1 if "__global__" in words else 0
             function = None if is_kept else find_declarator(declaration, start)
             return frozenset((function.name,)) if function and function.name_index > 0 else None
-        if _is_of_host(words):
+        if words[:1] == ["static_assert"] or _is_of_host(words):
             return frozenset()
         if words[:2] == ["using", "namespace"]:
             return None
-        if words[:1] == ["namespace"] or "static_assert" in words:
+        if words[:1] == ["namespace"]:
             return frozenset(words[1:2])
         is_type = bool(head) and _is_type(head)
         declarator = None if is_type else find_declarator(declaration, 0)

@@ -33,6 +33,8 @@ from jitload.cpu.text import (
     gpu_header,
     gpu_include_lines,
     gpu_only_error,
+    may_return_in_ptx,
+    ptx_return,
     without_table_errors,
 )
 from jitload.cpu.waiting import TSAN_PARAMS, waiting_flags
@@ -323,14 +325,22 @@ class _Compilation:
             self._waiting_flags = flags
             return self._run(expressions)
         self._refuse_gpu_headers(headers)
+        if may_return_in_ptx(texts):
+            self._refuse_return_in_ptx(expressions)
         return ObjectFile((self._work_dir / self.output).read_bytes())
 
-    def _compile(self, expressions: tuple[str, ...] = ()) -> None:
+    def _refuse_return_in_ptx(self, expressions: tuple[str, ...]) -> None:
+        """Raise an error for the instruction `ret`. A CPU has it, too, but there it ends the loop over the threads."""
+        self._compile(expressions, "cpu.i", "-E")
+        if position := ptx_return((self._work_dir / "cpu.i").read_text("utf-8", "replace")):
+            raise gpu_only_error(self._source.name, *position, "inline PTX")
+
+    def _compile(self, expressions: tuple[str, ...] = (), output: str = "", *options: str) -> None:
         text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
-        flags = (*self._flags, *self._waiting_flags)
-        write_ninja(self._work_dir, (compile_step(self._compiler, flags, "cpu.cc", self.output),))
+        flags = (*self._flags, *self._waiting_flags, *options)
+        write_ninja(self._work_dir, (compile_step(self._compiler, flags, "cpu.cc", output or self.output),))
         try:
             run_ninja(self._ninja, self._work_dir, name=self._source.name)
         finally:

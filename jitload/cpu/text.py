@@ -3,7 +3,7 @@
 g++ would misinterpret parts of CUDA: it silently drops a branch for `__CUDA_ARCH__`, and compiles cub's headers as host
 code. jitload raises an error for a branch that would be lost. It puts an `#error` in place of such a header, and a
 similar pragma before a launch. Both have an effect only in code that is compiled. Inline PTX that is compiled is
-refused by g++ or its assembler.
+refused by g++ or its assembler, except for `ret`, which is an instruction of CPUs, too.
 """
 
 from __future__ import annotations
@@ -214,6 +214,9 @@ _GPU_NAMES = {
 # Match errors about inline PTX: of g++, and of the assembler, which names the file of an `asm` statement.
 _ASM_ERROR = re.compile(r"\basm\b|(?:impossible|output|input|operand) constraint")
 _ASSEMBLER_ERROR = re.compile(r"^(?!\{standard input\})(\S.*)(?<!\.s):(\d+): Error: ", re.MULTILINE)
+_ASM = re.compile(r'\b(?:asm|__asm__|__asm)\b[^"();]*\(((?:\s*R?"(?:[^"\\]|\\.)*")+)')
+_ESCAPE = re.compile(r"\\.")
+_RETURN = re.compile(r"\bret\b")
 
 
 def mark_gpu_only(text: str) -> str:
@@ -256,6 +259,21 @@ def gpu_include_lines(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, i
     for file, text in texts:
         for start, _ in _gpu_includes(tokenize(text)):
             yield file, text.count("\n", 0, start) + 1
+
+
+def may_return_in_ptx(texts: Iterable[str]) -> bool:
+    """Return whether PTX in one of the texts may have the instruction `ret`, which ends a thread or a function."""
+    whole = "".join(texts)
+    return "asm" in whole and _RETURN.search(_ESCAPE.sub(" ", whole)) is not None
+
+
+def ptx_return(preprocessed: str) -> tuple[str, int] | None:
+    """Return the file and the line of the first `ret` in inline PTX in a preprocessor's output, or None."""
+    for match in _ASM.finditer(preprocessed):
+        if _RETURN.search(_ESCAPE.sub(" ", match[1])):
+            *_, marker = re.finditer(r'^# (\d+) "([^"\n]*)".*\n', preprocessed[: match.start()], re.MULTILINE)
+            return marker[2], int(marker[1]) + preprocessed.count("\n", marker.end(), match.start())
+    return None
 
 
 def gpu_header(files: Iterable[Path]) -> str:

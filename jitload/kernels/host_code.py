@@ -105,6 +105,8 @@ def _rejects_host_code(error: CompileError, source: DeviceSource, kernels_alone:
     """Return whether an error is in host code, or in a condition such as `#ifdef`, which may be about host code."""
     if has_host_function(error.log):
         return True
+    if all("static assertion failed" in d.message for d in error.diagnostics if "error" in d.severity):
+        return False  # host code that NVRTC does not know has other errors, too
     errors = {*_error_lines(error)}
     texts = [*source.pieces, *((str(h.path), h.path.read_text("utf-8", "replace")) for h in kernels_alone.headers)]
     cut_texts = [*kernels_alone.piece_texts, *(header.text for header in kernels_alone.headers)]
