@@ -349,7 +349,7 @@ def test_a_library_without_names_asks_for_names():
 
 ASSERTED = [
     ("enum { N = 100 }; constexpr int unused = 3; static_assert(unused == 4);", 1),  # the only error
-    ("#include <string>\n#define N 100\nstd::string f() { return {}; }\nstatic_assert(N % 32 == 0 && true);", 4),
+    ("#include <string>\n#define N 100\nstd::string f() { return {}; }\n{ }\nstatic_assert(N % 32 == 0 && true);", 5),
 ]
 
 

@@ -259,7 +259,7 @@ class _Parts:
                 is_class = opening is not None and not CLASSES.isdisjoint(token.text for token in head)
                 host_spans = list(_host_spans(declaration[opening:], self._device_words)) if is_class else []
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), host_spans))
-                if head[0].text == "static_assert":
+                if [token.text for token in head[:1]] == ["static_assert"]:
                     self.assertions.append(self.declarations[-1])
         # What follows the last declaration are uses of macros without a semicolon.
         self.seeds |= {token.text for token in code if token.start >= end and token.kind == "word"}
