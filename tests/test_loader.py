@@ -72,9 +72,7 @@ def test_a_module_lists_its_functions(module):
 def test_kernels_named_like_its_attributes_are_reached_by_name():
     functions = {name: Launch(kernel=f"k{number}", grid=1, block=1) for number, name in enumerate(HIDDEN)}
     hidden = load("".join(kernel(f"k{number}") for number in range(len(HIDDEN))), functions=functions)
-    assert list(hidden) == list(HIDDEN)
-    for name in HIDDEN:
-        assert hidden[name].__name__ == name
+    assert [hidden[name].__name__ for name in HIDDEN] == list(hidden) == list(HIDDEN)
     assert hidden.imports == ()
     assert repr(hidden._x) == "<jitload function _x(float* x)>"
 
@@ -85,7 +83,9 @@ def test_a_function_shows_its_type(module):
     annotations = {"x": torch.Tensor, "in_": torch.Tensor | None, "n": int, "scale": float, "flag": bool, "s": bytes}
     assert [(name, p.annotation) for name, p in signature.parameters.items()] == list(annotations.items())
     assert repr(module.much) == f"<jitload function {MUCH}>"
-    assert repr(module.much[(2, 3), 32]) == f"<jitload function {MUCH}>".replace("much(", "much[(2, 3), 32](")
+    configured = module.much[(2, 3), 32]
+    assert repr(configured) == f"<jitload function {MUCH}>".replace("much(", "much[(2, 3), 32](")
+    assert configured.kernel is module.much.kernel and inspect.signature(configured) is signature  # made once
     assert module.much.__doc__ == f"Do much.\nIn two lines.\n\n{MUCH}"
     assert (module.much.__module__, module.much.__qualname__) == ("jitload", "much")
 

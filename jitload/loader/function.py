@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import tvm_ffi
@@ -75,16 +74,19 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     This class does not define `__call__`, so that a call goes straight to C code. For keyword arguments use `call`.
     """
 
-    @cached_property
+    @property
     def kernel(self) -> Kernel:
         """The kernel with its parameters, registers, shared and local memory, on the library's first architecture."""
-        from jitload.inspection.code import check_single_kernel
+        if "kernel_record" not in self._jitload_facts:
+            from jitload.inspection.code import check_single_kernel
 
-        try:
-            check_single_kernel(self._jitload_facts)
-        except JitLoadError as error:
-            raise AttributeError(str(error)) from None
-        return kernel_of(self._jitload_facts)
+            try:
+                check_single_kernel(self._jitload_facts)
+            except JitLoadError as error:
+                raise AttributeError(str(error)) from None
+            self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
+        record: Kernel = self._jitload_facts["kernel_record"]
+        return record
 
     @property
     def kernels(self) -> dict[str, Kernel]:
@@ -93,18 +95,24 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
         return {arch: kernel._replace(**numbers) for arch, numbers in builds.items()}
 
-    @cached_property
+    @property
     def extents(self) -> Extents:
         """What a launch touches of each tensor: `print(f.extents)`, `f.extents["y"].elements`.
 
         The kernel is compiled again, to PTX that shows its loops and the lines of its source.
         """
-        extents: Extents = ends_at_caller(importlib.import_module(_CHECKER).extents_of)(self)
-        return extents
+        if "extents" not in self._jitload_facts:
+            checker = importlib.import_module(_CHECKER)
+            self._jitload_facts["extents"] = ends_at_caller(checker.extents_of)(self)
+        result: Extents = self._jitload_facts["extents"]
+        return result
 
-    @cached_property
+    @property
     def __signature__(self) -> inspect.Signature:
-        return signature_of(self._jitload_facts)
+        if "python_signature" not in self._jitload_facts:
+            self._jitload_facts["python_signature"] = signature_of(self._jitload_facts)
+        signature: inspect.Signature = self._jitload_facts["python_signature"]
+        return signature
 
     @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
