@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from jitload.cli.inspecting import kernel_rows, print_kernels
-from jitload.cli.output import format_entries, format_size, json_option, print_json, print_lines
+from jitload.cli.output import POSITIVE, format_entries, format_size, json_option, print_json, print_lines
 from jitload.errors import JitLoadError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
 @click.command("tune")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("-o", "--output", default="tuned.json", show_default=True, help="The file; measurements are added to it.")
-@click.option("--seconds", default=5.0, show_default=True, help="Roughly how long to measure for each key.")
+@click.option("--seconds", type=POSITIVE, default=5.0, show_default=True, help="Roughly how long to measure each key.")
 @click.option("--all-gpus", is_flag=True, help="Run the jobs in several processes, each with a GPU of its own.")
 def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     """Measure the variants of kernels, and save the measurements.

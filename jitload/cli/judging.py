@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jitload.cli.output import json_option, print_lines
+from jitload.cli.output import POSITIVE, json_option, print_lines
 from jitload.errors import JitLoadError
 
 _SUFFIXES = (".cu", ".cpp", ".py")
@@ -18,7 +18,7 @@ _EXIT_CODES = {"ok": 0, "compile": 10, "load": 11, "launch": 12, "memory": 13, "
 @click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE...", type=click.Path(path_type=Path))
 @click.option("--against", required=True, metavar="FILE", help="A Python file with the reference and its inputs.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Number of candidates to judge at a time.")
-@click.option("--timeout", type=float, default=20.0, show_default=True, help="Seconds that its calls may take.")
+@click.option("--timeout", type=POSITIVE, default=20.0, show_default=True, help="Seconds that its calls may take.")
 @click.option("--memory", default="4GB", show_default=True, help="Memory that a candidate may use.")
 @json_option
 def judge_command(candidates: tuple[Path, ...], against: str, workers: int | None, **options: Any) -> int:

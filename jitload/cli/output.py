@@ -11,6 +11,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+POSITIVE = click.FloatRange(0, min_open=True)
+
+
 def json_option(command: F) -> F:
     """Add the option `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
