@@ -127,18 +127,16 @@ void* cuda_function(const char* name) {
               " in libtorch_cuda.so or libtorch_cuda_linalg.so");
   return address;
 }
-namespace {
 template <class... P>
-void call_cuda(void* function, const char* action, P... arguments) {
+static void call_cuda(void* function, const char* action, P... arguments) {
   check(reinterpret_cast<int32_t (*)(P...)>(function)(arguments...), action);
 }
 template <class... P>
-void* pointer_from(void* function, const char* action, P... arguments) {
+static void* pointer_from(void* function, const char* action, P... arguments) {
   void* pointer = nullptr;
   call_cuda(function, action, arguments..., &pointer);
   return pointer;
 }
-}  // namespace
 void* current_stream(int device_index) {
   static void* const function = cuda_function("aoti_torch_get_current_cuda_stream");
   return pointer_from(function, "to tell the current stream", device_index);

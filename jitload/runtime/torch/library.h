@@ -97,7 +97,8 @@ const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "c
   X(base_type, "_C.TensorBase") X(tensor_type, "Tensor") X(parameter_type, "nn.Parameter") X(device_type, "device")  \
   X(functions, "_C._VariableFunctions") X(to_capsule, "_C._aoti.unsafe_alloc_void_ptr_from_tensor")                  \
   X(from_capsule, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr") X(without_modes, "_C.DisableTorchFunction")     \
-  X(function_modes, "_C._len_torch_function_stack") X(dispatch_modes, "_C._len_torch_dispatch_stack") X(is_tracing, "_C._is_tracing")
+  X(function_modes, "_C._len_torch_function_stack") X(dispatch_modes, "_C._len_torch_dispatch_stack")                \
+  X(is_tracing, "_C._is_tracing") X(has_transforms, "_C._are_functorch_transforms_active")
 struct Torch { /* the references are kept */
 #define X(name, path) void* name;
   X(module, "") JITLOAD_TORCH_OBJECTS_(X)

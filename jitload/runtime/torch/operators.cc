@@ -196,8 +196,8 @@ Handle call_shortcut(char kind, const Argument* arguments) {
   const auto layout = as<c10::OptionalArg<c10::Layout>>(options[1]).value_or(c10::kStrided);
   const auto device = as<c10::OptionalArg<c10::Device>>(options[2]).value_or(c10::kCPU);
   const bool has_format = kind == 'e' && as<c10::OptionalArg<c10::MemoryFormat>>(options[4]).has_value();
-  const bool is_pinned = as<c10::OptionalArg<bool>>(options[3]).value_or(false);
-  if (!dtype.has_value() || layout != c10::kStrided || is_pinned || has_format) return nullptr;
+  if (!dtype.has_value() || layout != c10::kStrided || has_format || as<c10::OptionalArg<bool>>(options[3]).value_or(false)) return nullptr;
+  if (kind != 'f' && holds_gil && has_modes(torch_module().has_transforms)) return nullptr; /* functionalize() makes others */
   auto type = static_cast<int32_t>(*dtype), device_type = static_cast<int32_t>(device.type());
   const auto dim = static_cast<int64_t>(sizes.size());
   const auto method = kind == 'e' ? interface().aoti_torch_aten_new_empty : interface().aoti_torch_aten_new_zeros;
