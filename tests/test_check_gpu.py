@@ -147,10 +147,7 @@ def test_the_first_finding_of_a_call_is_raised(mod, sanitizer):
     sanitizer()
     mod.shift[1, 64].check(x, y, 8, on="gpu")
     for logs, message in (
-        (
-            {"memcheck": access(Y + 32)},
-            r"^shift\(\): a write .* at byte 32 of ('x', .* 32|'y', .* 28) bytes",
-        ),
+        ({"memcheck": access(Y + 32)}, r"^shift\(\): a write .* at byte 32 of ('x', .* 32|'y', .* 28) bytes"),
         ({"racecheck": RACE}, r"^shift\(\): a race: .*; the other is .* thread \(15, 0, 0\), at checked.cu:4$"),
         ({"memcheck": "========= Barrier error\n========= ERROR SUMMARY: 1 error"}, r"reports:\nBarrier error\nERROR"),
     ):

@@ -216,7 +216,7 @@ def test_sources_for_nvcc_share_a_header(settings, tmp_path, monkeypatch):
     assert not list((tmp_path / "cache" / ".tools").glob("*.refused"))
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "unlisted"])
 def test_a_damaged_header_is_not_used_and_made_again(cache, damage, monkeypatch):
     started = []
     monkeypatch.setattr(precompiled, "start_precompiling", lambda spec, *_: started.append(spec.key.name))
@@ -225,7 +225,12 @@ def test_a_damaged_header_is_not_used_and_made_again(cache, damage, monkeypatch)
     middle = len(data) // 2
     data[middle : middle + 4096] = bytes(byte ^ 0x55 for byte in data[middle : middle + 4096])
     file.unlink()
-    if damage != "gone":
+    if damage == "unlisted":
+        manifest = file.with_name("manifest.json")
+        text = manifest.read_text().replace(file.name, "other.h")
+        manifest.unlink()  # a link
+        manifest.write_text(text)
+    elif damage != "gone":
         file.write_bytes({"flipped": data, "cut": data[:middle]}[damage])
     if damage == "flipped":
         assert jitload.load_module(answer(20)).get() == 20

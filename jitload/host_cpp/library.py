@@ -257,7 +257,7 @@ def _compile(build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec]) -> t
         failure = error
     damaged = [distinct[path] for path, check in checks.items() if not check.result()]
     for header in damaged:
-        precompiled.remove_damaged(header)
+        precompiled.remove_damaged(header.entry)
     if failure is None and not damaged:
         return with_headers, tried_link
     tried_link = _compile_and_try_link(build)

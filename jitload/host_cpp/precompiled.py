@@ -241,12 +241,12 @@ def find_precompiled(
     entry = find_entry(cache_dir, spec.key, settings)
     if entry is None:
         return None
-    size, digest = read_manifest(entry.dir)["files"][f"{_HEADER}.gch"]
-    header = PrecompiledHeader(entry, digest)
-    with suppress(OSError):
+    with suppress(OSError, LookupError, TypeError, ValueError):
+        size, digest = read_manifest(entry.dir)["files"][f"{_HEADER}.gch"]
         if (entry.dir / f"{_HEADER}.gch").stat().st_size == size:
+            header = PrecompiledHeader(entry, digest)
             return None if _hides_header(include_dirs, header.names) else header
-    remove_damaged(header)
+    remove_damaged(entry)
     return None
 
 
@@ -271,10 +271,10 @@ def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
     return False
 
 
-def remove_damaged(header: PrecompiledHeader) -> None:
+def remove_damaged(entry: Entry) -> None:
     """Remove a damaged precompiled header; the next build starts to make it again."""
-    _log.warning("the precompiled header %s is damaged; it is removed, and made again later", header.path)
-    shutil.rmtree(header.entry.dir, ignore_errors=True)
+    _log.warning("the precompiled header %s is damaged; it is removed, and made again later", entry.product)
+    shutil.rmtree(entry.dir, ignore_errors=True)
 
 
 def record_failure(key: CacheKey, cache_dir: Path, reason: str) -> None:
