@@ -43,12 +43,14 @@ def test_what_compilers_read_of_the_environment_is_in_the_key(tmp_path, monkeypa
     assert identity(tmp_path) == identities[0]
 
 
-def test_options_in_the_compilers_command_are_in_the_key(cache, monkeypatch):
-    identities = set()
-    for words in ("c++", "c++ -DVALUE=1", "c++ -DVALUE=2"):
+def test_options_in_the_compilers_command_are_in_the_key(cache, tmp_path, monkeypatch):
+    identities, script = set(), tmp_path / "script"
+    for words in ("g++", "g++ -DVALUE=1", "g++ -DVALUE=2", str(script), str(script)):
+        script.write_text(f'#!/bin/sh\nexec g++ -DVALUE={len(identities)} "$@"\n')
+        script.chmod(0o755)
         monkeypatch.setenv("JITLOAD_CXX", words)
         identities.add(identity(cache))
-    assert len(identities) == 3
+    assert len(identities) == 5
 
 
 def test_a_compiler_behind_a_script_that_changes_is_asked_again(cache, tmp_path, monkeypatch):

@@ -197,8 +197,7 @@ RECORD = np.array([(1.5, -7)], dtype=[("a", "<f4"), ("b", "<i4")])[0]
 
 
 @pytest.mark.parametrize(
-    "value",
-    [PAIR, bytearray(PAIR), memoryview(PAIR), RECORD, Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)],
+    "value", [PAIR, bytearray(PAIR), memoryview(PAIR), RECORD, Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)]
 )
 def test_a_structure_comes_as_anything_with_its_bytes(mod, stub_driver, value):
     assert sent(stub_driver, mod.take_pair, value) == PAIR

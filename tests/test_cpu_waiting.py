@@ -145,10 +145,7 @@ extern "C" __global__ void stuck(float* x) {
 
 @pytest.fixture(scope="module")
 def meeting() -> jitload.Module:
-    functions = {
-        "atomics": Launch(grid=1, block=200, shared_bytes=128),
-        "stuck": Launch(grid=2, block=64),
-    }
+    functions = {"atomics": Launch(grid=1, block=200, shared_bytes=128), "stuck": Launch(grid=2, block=64)}
     return jitload.load_inline("meeting", cuda_sources=MEETING, functions=functions, arch="cpu")
 
 

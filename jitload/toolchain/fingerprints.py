@@ -41,8 +41,9 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
 
 
 def _version_lines(output: str) -> list[str]:
-    """Return the lines about the version and the target, but not those that say where the compiler is installed."""
-    return [line for line in output.splitlines() if line.startswith("Target:") or " version " in line]
+    """Return the lines about the version, the target, and the options that a script adds, but not those with paths."""
+    starts = ("Target:", "COLLECT_GCC_OPTIONS=")
+    return [line for line in output.splitlines() if line.startswith(starts) or " version " in line]
 
 
 def _ask_compiler(compiler: Compiler) -> str:
