@@ -82,7 +82,7 @@ class Kernel(NamedTuple):
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
         spill_bytes: The bytes that a thread stores to local memory because it has too few registers, as reported by
             ptxas; None if the number is not known, as for cubins that were compiled elsewhere.
-        barriers: The number of barriers that a block uses.
+        barriers: The number of barriers that a block uses, or None if it is not known, as on the CPU.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Kernel(NamedTuple):
     local_bytes: int | None
     max_threads: int
     spill_bytes: int | None = None
-    barriers: int = 0
+    barriers: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the kernel as a dictionary, in which each parameter is a dictionary, too."""

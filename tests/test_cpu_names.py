@@ -30,7 +30,7 @@ def test_names_of_libc_and_of_the_runtime():
     for variable, value in (("stderror", 7), ("timezone", 8)):
         assert np.from_dlpack(jitload.global_tensor(mod, variable, "int32", 1)) == value
     facts = mod[LIBC[0]].kernel
-    assert (facts.registers, facts.shared_bytes, facts.local_bytes) == (None, None, None)
+    assert [facts.registers, facts.shared_bytes, facts.local_bytes, facts.barriers] == 4 * [None]
 
 
 @pytest.mark.parametrize("arch", ["cpu", "sm_90"])
