@@ -300,9 +300,8 @@ def test_only_what_holds_for_all_architectures_is_checked(stub_driver):
 
 
 def test_extents_need_the_source_of_one_kernel(gpu_mod):
-    extents = gpu_mod.guarded.extents
-    assert str(extents) == "x: n elements\ny: n elements"
-    assert gpu_mod.guarded.extents is gpu_mod.guarded[1, 32].extents is extents
+    assert str(gpu_mod.guarded.extents) == "x: n elements\ny: n elements"
+    assert gpu_mod.guarded[1, 32].extents is gpu_mod.guarded.extents  # the kernel is compiled once
     cubin = jitload.compile_cubin(SOURCE, arch="sm_90a")
     mod = jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch()})
     with pytest.raises(jitload.JitLoadError, match=r"guarded\(\) .* has no CUDA source at hand"):

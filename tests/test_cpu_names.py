@@ -29,8 +29,7 @@ def test_names_of_libc_and_of_the_runtime():
         assert x[1] == 100 * 32 * 8, name
     for variable, value in (("stderror", 7), ("timezone", 8)):
         assert np.from_dlpack(jitload.global_tensor(mod, variable, "int32", 1)) == value
-    facts = mod[LIBC[0]].kernel
-    assert [facts.registers, facts.shared_bytes, facts.local_bytes, facts.barriers] == 4 * [None]
+    assert mod[LIBC[0]].kernel[3:] == (None, None, None, 1024, None, None)  # only the number of threads is known
 
 
 @pytest.mark.parametrize("arch", ["cpu", "sm_90"])
