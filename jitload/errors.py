@@ -124,7 +124,7 @@ class CompileError(JitLoadError):
         lines = [f"{compiler} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
         if error := next((d for d in self.diagnostics if "error" in d.severity), None):
             lines[0] += f": {error.file}:{error.line}: {error.message}"
-        elif match := re.search(r"^.*(?:\berror\b|undefined reference).*$", self.log, re.MULTILINE):
+        elif match := re.search(r"^.*(?:\berror\b|undefined reference|: cannot find ).*$", self.log, re.MULTILINE):
             lines[0] += f": {match[0].strip()}"
         if self.log.strip():
             lines.append(self.log.rstrip())

@@ -275,7 +275,6 @@ def test_an_undefined_function_is_named():
 
 
 def test_symbols_of_other_libraries_are_found_at_load(tmp_path):
-    """Of libc, tvm-ffi, Python itself and a library of the user's."""
     (tmp_path / "own.c").write_text("int own(void) { return 4; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "own.c", "-o", "libown.so"], cwd=tmp_path, check=True)
     text = """\
@@ -286,12 +285,13 @@ int f(int n) { int r = 0; std::thread([&] { r = own() + Py_IsInitialized() + int
 """
     flags = [f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path}"]
     assert jitload.load_inline("u", cpp_sources=text, functions="f", extra_ldflags=flags).f(9) == 8
+    with pytest.raises(CompileError, match=r"^the C\+\+ compiler could not compile 'u': \S*ld: cannot find -lown"):
+        jitload.load_inline("u", cpp_sources=text, functions="f", extra_ldflags=flags[1:])
 
 
 def has_driver_header() -> bool:
     """Return whether one of NVIDIA's wheels has the driver's header."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = spec.submodule_search_locations or () if spec else ()
+    roots = getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ()
     return any(True for root in roots for _ in Path(root).glob("*/include/cuda.h"))
 
 
