@@ -331,8 +331,11 @@ class _Compilation:
 
     def _refuse_return_in_ptx(self, expressions: tuple[str, ...]) -> None:
         """Raise an error for the instruction `ret`. A CPU has it, too, but there it ends the loop over the threads."""
-        self._compile(expressions, "cpu.i", "-E")
-        if position := ptx_return((self._work_dir / "cpu.i").read_text("utf-8", "replace")):
+        preprocessed = self._work_dir / "cpu.i"
+        self._compile(expressions, preprocessed.name, "-E")
+        position = ptx_return(preprocessed.read_text("utf-8", "replace"))
+        preprocessed.unlink()
+        if position:
             raise gpu_only_error(self._source.name, *position, "inline PTX")
 
     def _compile(self, expressions: tuple[str, ...] = (), output: str = "", *options: str) -> None:
