@@ -132,8 +132,8 @@ Object find_exact(const Operator& op) {
 /* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
  * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
-  const bool is_out = strchr(op.results, '_') != nullptr && op.name[strlen(op.name) - 1] != '_';
-  if (is_out || (strstr(op.names, "pin_memory ") && strstr(op.overload, "Tensor"))) return nullptr; /* there, gradients end */
+  /* There, several `out` are one tuple, and a factory clears requires_grad of its `out`. */
+  if (strchr(op.results, '_') != nullptr && op.name[strlen(op.name) - 1] != '_') return nullptr;
   if (strncmp(op.names, "self ", 5) == 0 || strstr(op.names, " self ")) return nullptr; /* there, a number has this name, no tensor */
   const char* const name = op.name + sizeof "aten::" - 1;
   /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
@@ -197,7 +197,8 @@ Handle call_shortcut(char kind, const Argument* arguments) {
   const auto device = as<c10::OptionalArg<c10::Device>>(options[2]).value_or(c10::kCPU);
   const bool has_format = kind == 'e' && as<c10::OptionalArg<c10::MemoryFormat>>(options[4]).has_value();
   if (!dtype.has_value() || layout != c10::kStrided || has_format || as<c10::OptionalArg<bool>>(options[3]).value_or(false)) return nullptr;
-  if (kind != 'f' && holds_gil && has_modes(torch_module().has_transforms)) return nullptr; /* functionalize() makes others */
+  /* New tensors are of another kind in functionalize() and in modes. In operators, only torch knows. */
+  if (kind != 'f' && (!holds_gil || has_modes(torch_module().has_transforms) || has_modes(torch_module().dispatch_modes))) return nullptr;
   auto type = static_cast<int32_t>(*dtype), device_type = static_cast<int32_t>(device.type());
   const auto dim = static_cast<int64_t>(sizes.size());
   const auto method = kind == 'e' ? interface().aoti_torch_aten_new_empty : interface().aoti_torch_aten_new_zeros;
