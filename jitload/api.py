@@ -14,13 +14,15 @@ from jitload.request.arguments import (
     Texts,
     absolute_path,
     check_flags,
+    read_instrumentation,
     read_kernels,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
 from jitload.request.request import make_request
-from jitload.request.sources import Sources, label_pieces, read_call
+from jitload.request.sources import Sources, file_sources, inline_sources, label_pieces
+from jitload.request.tune import read_tuned
 from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:
@@ -116,8 +118,14 @@ def load_inline(
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    request = make_request(read_call(locals(), "module"))
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
+    texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, texts, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -162,8 +170,14 @@ def build_inline(
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    request = make_request(read_call(locals(), "library"))
-    return build_request(request, build_directory, output, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
+    texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, texts, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 @ends_at_caller
@@ -208,8 +222,14 @@ def load(
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    request = make_request(read_call(locals(), "module"))
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
+    files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, files, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -245,8 +265,14 @@ def build(
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    request = make_request(read_call(locals(), "library"))
-    return build_request(request, build_directory, output, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
+    files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, files, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 @ends_at_caller

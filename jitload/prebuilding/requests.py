@@ -128,11 +128,28 @@ def read_request(fields: Any, makes: Literal["library", "module"] = "library") -
 def _library_request(fields: Mapping[str, Any], makes: Literal["library", "module"]) -> Request:
     """Return the request for `build_inline`, or if `fields` names files, for `build`."""
     from jitload.api import build, build_inline
+    from jitload.request.arguments import OPTION_LISTS, Call, check_flags, read_instrumentation, read_options
     from jitload.request.request import make_request
-    from jitload.request.sources import read_call
+    from jitload.request.sources import file_sources, inline_sources
 
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    return make_request(read_call(_with_defaults(build if has_files else build_inline, fields), makes))
+    given = _with_defaults(build if has_files else build_inline, fields)
+    check_flags(**{name: given[name] for name in ("debug", "gpu_check", "isolate", "verbose")})
+    if has_files:
+        files = (given["sources"], given["cuda_files"], given["cpp_files"])
+        sources = file_sources(*files, embed_cubin=given["embed_cubin"])
+    else:
+        sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
+    call = Call(
+        given["name"],
+        sources,
+        makes,
+        options=read_options(*(given[name] for name in (*OPTION_LISTS, "backend")), fast_compile=given["fast_compile"]),
+        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
+        tuned=read_tuned(given["tuned"]),
+        **{name: given[name] for name in ("functions", "arch", "kind", "gpu_check", "isolate")},
+    )
+    return make_request(call)
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from jitload.cpptext.lexer import strip_comments
 from jitload.errors import JitLoadError
 from jitload.request.arguments import (
-    OPTION_LISTS,
-    Call,
     PathLike,
     Paths,
     Pieces,
     Texts,
-    check_flags,
     check_text,
-    read_instrumentation,
-    read_options,
     read_paths,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.tune import read_tuned
 from jitload.words import Argument
 
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -34,7 +28,6 @@ _CONTENTS = {
     "CUDA C++": CUDA_SUFFIXES, "C++ and C": HOST_SUFFIXES, "object files": _OBJECT_SUFFIXES, "cubins": (".cubin",),
 }  # fmt: skip
 SUFFIXES = tuple(suffix for suffixes in _CONTENTS.values() for suffix in suffixes)
-_COMPILER_OPTIONS = (*OPTION_LISTS, "backend", "fast_compile")  # of the public functions
 
 
 class Sources(NamedTuple):
@@ -60,36 +53,6 @@ class Sources(NamedTuple):
     def has_code(self) -> bool:
         """Whether there is anything to compile or to link."""
         return bool(self.objects) or any(text.strip() for _, text in (*self.cuda, *self.host))
-
-
-def read_call(given: Mapping[str, Any], makes: Literal["module", "library"]) -> Call:
-    """Check the arguments of `load_inline`, `build_inline`, `load` or `build`, which are given by name."""
-    check_flags(
-        debug=given["debug"],
-        gpu_check=given["gpu_check"],
-        isolate=given["isolate"],
-        verbose=given["verbose"],
-        keep_module_alive=given.get("keep_module_alive", True),
-    )
-    if "sources" in given:
-        paths = given["sources"], given["cuda_files"], given["cpp_files"]
-        sources = file_sources(*paths, embed_cubin=given["embed_cubin"])
-    else:
-        sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
-    options: dict[str, Any] = {name: given[name] for name in _COMPILER_OPTIONS}
-    return Call(
-        name=given["name"],
-        sources=sources,
-        makes=makes,
-        functions=given["functions"],
-        options=read_options(**options),
-        arch=given["arch"],
-        kind=given["kind"],
-        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
-        gpu_check=given["gpu_check"],
-        isolate=given["isolate"],
-        tuned=read_tuned(given["tuned"]),
-    )
 
 
 def inline_sources(
