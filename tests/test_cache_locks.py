@@ -172,6 +172,7 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
 
 def test_a_living_builders_directory_stays(cache):
     with claim_entry(cache, make_key(), read_settings()) as work:
+        assert run_python(f"import jitload.cache.store as s; s.sweep_work_dirs(s.Path({str(cache)!r}))").returncode == 0
         sweep_work_dirs(cache)
         assert work.dir.is_dir()
 

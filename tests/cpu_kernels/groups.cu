@@ -59,8 +59,7 @@ extern "C" __global__ void group_shapes(int* out) {
   cg::thread_group group = sixteen;
   rows.any_group(block), rows.any_group(typed), rows.any_group(in_sixteen), rows.any_group(group);
   rows.put(cg::group_size(block) * 1000 + cg::group_size(sixteen) + cg::thread_rank(in_block));
-  [[maybe_unused]] const cg::thread_group& any = grid; /* on a GPU, it has no size in launches that are not cooperative */
-  cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(group);
+  cg::sync(block), cg::sync(typed), cg::sync(warp), cg::sync(group), (void)static_cast<const cg::thread_group&>(grid);
 }
 
 struct Triple { int a, b, c; };
