@@ -6,8 +6,6 @@ which specializes the kernel for them as it does at a launch.
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -46,7 +44,12 @@ class Plan(NamedTuple):
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that `spec` describes. Values of the configuration and of heuristics are included."""
+    """Return the specialization that `spec` describes."""
+    return _plan_types(kernel, resolve_spec(kernel, spec, triton, capability))
+
+
+def resolve_spec(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> CompileSpec:
+    """Return the spec with the values of the configuration and of heuristics, and with types for example arguments."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
@@ -67,33 +70,8 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     options = {name: value for name, value in values.items() if name not in constexprs}
     # A constexpr may have the name of an option. Triton then takes one keyword as both.
     options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
-    spec = spec._replace(constexprs=constexprs, options=options)
-    return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
-
-
-def signature_of(kernel: TritonKernel, plan: Plan) -> dict[str, Any]:
-    """Return the keywords of `load_triton` that give this plan without example arguments."""
-    run_time = [(index, name, type_) for index, (name, type_) in enumerate(plan.types) if name not in plan.constexprs]
-    signature = {name: _with_hints(plan, type_, (index,)) for index, name, type_ in run_time}
-    constexprs = {
-        name: plan.constants.get((index,)) for index, (name, _) in enumerate(plan.types) if name in plan.constexprs
-    }
-    # A default is not an option of the compiler, but a constexpr with the name of an option is.
-    defaults = {param.name: plain_value(param.default) for param in kernel.params if param.has_default}
-    for name in set(OPTIONS) & defaults.keys() - plan.options.keys():
-        if constexprs.get(name) == defaults[name]:
-            del constexprs[name]
-    return {"signature": signature, "constexprs": constexprs, **plan.options}
-
-
-def _with_hints(plan: Plan, type_: Types, path: Path) -> Any:
-    """Return the item of `signature=` for a type of a plan, or a tuple of such items for a tuple of types."""
-    if isinstance(type_, tuple):
-        return tuple(_with_hints(plan, item, (*path, index)) for index, item in enumerate(type_))
-    if path not in plan.constants:
-        return f"{type_}:16" if path in plan.multiples else type_
-    value = plan.constants[path]
-    return None if value is None else "i32:1" if value == 1 else f"{type_}"
+    spec = spec._replace(constexprs=constexprs, options=options, config=None)
+    return _with_types(kernel, spec, triton, capability) if spec.signature is None else spec
 
 
 def complete_constexprs(
@@ -202,15 +180,6 @@ class _TypeReader(NamedTuple):
         return text
 
 
-def _leaves(tree: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield (path, leaf) pairs for a tree of tuples; `path` is the path of its root."""
-    if isinstance(tree, tuple):
-        for index, item in enumerate(tree):
-            yield from _leaves(item, (*path, index))
-    else:
-        yield path, tree
-
-
 def named_leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield a (name, path, type) triple, such as `("t_0", (2, 0), "i32")`, for a parameter or each item of a tuple.
 
@@ -302,41 +271,47 @@ def _unknown_type(value: str, where: str) -> SignatureError:
 
 # ---- example arguments -----------------------------------------------------------------------------------------
 
-_Specialization = tuple[list[Types], dict[Path, Any], list[Path]]  # types by index, constants, multiples of 16
 
-
-def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that Triton would compile for example arguments."""
-    params = kernel.params
-    run_time = [param.name for param in params if not param.is_constexpr and param.name not in spec.constexprs]
+def _with_types(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> CompileSpec:
+    """Return the spec with the types for which Triton would compile the kernel in place of the example arguments."""
+    run_time = [p.name for p in kernel.params if not p.is_constexpr and p.name not in spec.constexprs]
     if run_time and not spec.args and not spec.named_args:
         raise SignatureError(
             f"kernel {kernel.name!r}: the types of {', '.join(run_time)} are not known: pass "
             f"signature={{{run_time[0]!r}: '*fp32:16', …}}, example arguments, or the compiled kernel that a launch "
             "returned"
         )
-    by_position = frozenset(param.name for param in params[: len(spec.args)])
-    constexprs = complete_constexprs(kernel, spec.constexprs, bound=by_position)
+    positional = kernel.params[: len(spec.args)]
+    constexprs = complete_constexprs(kernel, spec.constexprs, bound=frozenset(param.name for param in positional))
     backend = cuda_backend(triton, capability)
     bind = _binder(kernel, triton, backend)
     try:
         named_args = {name: _example(value) for name, value in spec.named_args.items()}
-        bound = bind(*map(_example, spec.args), **named_args, **constexprs)
+        values, specialization, _ = bind(*map(_example, spec.args), **named_args, **constexprs)
     except (TypeError, KeyError, AttributeError, OverflowError, ValueError, AssertionError) as error:
-        names = ", ".join(param.name for param in params)
+        names = ", ".join(param.name for param in kernel.params)
         text = str(error).replace("dynamic_func()", "it")
         raise SignatureError(f"the example arguments do not fit kernel {kernel.name}({names}): {text}") from error
-    types, constants, multiples = _read_specialization(params, bound, backend)
-    for param in params:
-        if param.name in constexprs:  # these include parameters that the kernel does not annotate as constexprs
-            types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
-    return Plan(
-        types=tuple((param.name, types[param.num]) for param in params),
-        constants=constants,
-        multiples=tuple(path for path in multiples if path not in constants),
-        constexprs=frozenset((*constexprs, *(param.name for param in params if param.is_constexpr))),
-        options=spec.options,
+    pairs = dict(zip((param.name for param in kernel.params), specialization, strict=True))
+    return spec._replace(
+        args=(),
+        named_args={},
+        signature={name: _hinted_type(*pairs[name], values[name], backend) for name in run_time},
+        constexprs={**spec.constexprs, **{p.name: values[p.name] for p in positional if p.is_constexpr}},
     )
+
+
+def _hinted_type(types: Any, attribute: Any, value: Any, backend: Any) -> Any:
+    """Return the item of `signature=` for what Triton says of an argument, or for a tuple a tuple of such items."""
+    if isinstance(types, tuple):
+        items = zip(types, attribute, value, strict=True)
+        return _rebuild_tuple(types, (_hinted_type(*item, backend) for item in items))
+    if types == "constexpr":
+        from triton.language import constexpr
+
+        return None if value is None else "i32:1" if type(value) is int and value == 1 else constexpr(value)
+    is_multiple = isinstance(attribute, str) and ["tt.divisibility", 16] in backend.parse_attr(attribute)
+    return f"{types}:16" if is_multiple else str(types)
 
 
 def _example(value: Any) -> Any:
@@ -378,23 +353,3 @@ def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
         return create_function_from_signature(kernel.function.signature, kernel.params, backend)
     except (ImportError, TypeError, AttributeError) as error:
         raise changed_interface(triton, "create_function_from_signature() has changed", error) from error
-
-
-def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:
-    values, specialization, _ = bound
-    constants: dict[Path, Any] = {}
-    multiples: list[Path] = []
-    for index, (param, (types, attribute)) in enumerate(zip(params, specialization, strict=True)):
-        for path, text in _leaves(types, (index,)):
-            if text == "constexpr":
-                constants[path] = functools.reduce(operator.getitem, path[1:], values[param.name])
-        if types != "constexpr":
-            for path, text in _leaves(attribute, (index,)):
-                if isinstance(text, str) and ["tt.divisibility", 16] in backend.parse_attr(text):
-                    multiples.append(path)
-    return [_plain_types(types) for types, _ in specialization], constants, multiples
-
-
-def _plain_types(types: Any) -> Types:
-    """Return a type as a plain str. In a tuple of types, convert each item."""
-    return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)

@@ -25,7 +25,7 @@ from jitload.triton.kernel import (
     read_kernel,
 )
 from jitload.triton.key import cubin_parts, kernel_parts, plan_parts
-from jitload.triton.plan import Plan, make_plan, named_leaves, signature_of
+from jitload.triton.plan import Plan, make_plan, named_leaves, resolve_spec
 from jitload.triton.versions import Triton, find_triton
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
 
 def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
     """Return the arguments of `CompileSpec.of`, with types in place of example arguments."""
-    if spec.signature is None and request.triton is not None and request.triton.variants[0].plan is not None:
-        return signature_of(request.triton.kernel, request.triton.variants[0].plan)
+    source = request.triton
+    if spec.signature is None and spec.variants is None and source is not None and source.kernel is not None:
+        spec = assign_keywords(source.kernel, spec)
+        spec = resolve_spec(source.kernel, spec, source.triton, capability_of(request.archs[0])[0])
     own = {name: getattr(spec, name) for name in ("signature", "constexprs", "config", "variants")}
     return {**own, **spec.options}
 
