@@ -171,6 +171,25 @@ class Descriptor(NamedTuple):
     is_expanded: bool = False
     flags: int = 0
 
+    @property
+    def parts(self) -> tuple[tuple[str, int, str], ...]:
+        """What the machine code takes for the descriptor, in order: parts with their axes and types."""
+        axes = range(len(self.block_shape))
+        shape, strides = (
+            tuple((part, axis, type_) for axis in axes) for part, type_ in (("shape", "i32"), ("stride", "i64"))
+        )
+        if not self.is_expanded:
+            return (("map", 0, "tensordesc"), *shape, *strides)
+        flags = (("padding", 0, "i1"), ("rounding", 0, "i1"))[: self.flags]
+        return (
+            ("value", 0, "tensordesc"),
+            *(("shape", axis, "i64") for axis in axes),
+            *strides,
+            *flags,
+            *shape,
+            *strides,
+        )
+
 
 class Specialization(NamedTuple):
     """A compiled Triton kernel: how its cubin is launched, and for which arguments.

@@ -207,8 +207,7 @@ class _Interface:
             self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
 
     def _add_descriptor(self, argument: Parameter, block_shape: tuple[int, ...]) -> None:
-        name, rank = argument.name, len(block_shape)
-        descriptor = Descriptor(parameter=name, dtype=argument.dtype or "", block_shape=block_shape)
+        descriptor = Descriptor(parameter=argument.name, dtype=argument.dtype or "", block_shape=block_shape)
         if self.descriptor_metadata:
             metadata = self.descriptor_metadata[len(self.descriptors)]
             descriptor = descriptor._replace(
@@ -220,19 +219,12 @@ class _Interface:
             )
             self.parameters.append(argument._replace(kind="struct", size=TENSOR_MAP_BYTES, dtype=None))
         else:  # before sm_90, a descriptor is passed as plain parameters
-            flags = self.triton.descriptor_flags
-            descriptor = descriptor._replace(is_expanded=True, flags=flags)
+            descriptor = descriptor._replace(is_expanded=True, flags=self.triton.descriptor_flags)
             self.parameters.append(argument._replace(dtype=None))
-            self._add_numbers(f"{name}.long", 2 * rank, "i64")
-            self._add_numbers(f"{name}.flag", flags, "i1")
         self.descriptors.append(descriptor)
-        self._add_numbers(f"{name}.shape", rank, "i32")
-        self._add_numbers(f"{name}.stride", rank, "i64")
-
-    def _add_numbers(self, name: str, count: int, type_: str) -> None:
-        kind, size, _ = SCALARS[type_]
-        for number in range(count):
-            self.parameters.append(Parameter(name=f"{name}{number}", type=type_, kind=kind, size=size, offset=0))
+        for part, axis, type_ in descriptor.parts[1:]:
+            kind, size, _ = SCALARS[type_]
+            self.parameters.append(Parameter(f"{argument.name}.{part}{axis}", type_, kind, size, 0))
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:

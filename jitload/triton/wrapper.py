@@ -225,30 +225,14 @@ def _descriptor_structure(descriptor: Descriptor, spec: Specialization) -> Struc
 
 def _bindings(spec: Specialization) -> Iterator[Struct]:
     """Yield a structure for each parameter of the cubin. It names an argument, and the part of it to pass."""
-    indexes = _indexes(spec)
-    descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
-    parameters = iter(spec.kernel.parameters)
-    for parameter in parameters:
-        index, number = indexes[parameter.name], descriptors.get(parameter.name)
-        if number is None:
+    numbers = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
+    taken = {parameter.name for parameter in spec.kernel.parameters}
+    for index, argument in enumerate(spec.arguments):
+        if (number := numbers.get(argument.name)) is not None:
+            for part, axis, _ in spec.descriptors[number].parts:
+                yield Struct("binding", {"param": index, "part": PARTS[part], "axis": axis, "descriptor": number})
+        elif argument.name in taken:
             yield Struct("binding", {"param": index})
-            continue
-        for position, (part, axis) in enumerate(_descriptor_parts(spec.descriptors[number])):
-            if position > 0:
-                next(parameters)
-            members = {"param": index, "part": PARTS[part.lower()], "axis": axis, "descriptor": number}
-            yield Struct("binding", members)
-
-
-def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
-    """Yield a (part, axis) pair, such as ("STRIDE", 1), for each parameter that one descriptor takes in the cubin."""
-    axes = range(len(descriptor.block_shape))
-    layout = [*(("SHAPE", axis) for axis in axes), *(("STRIDE", axis) for axis in axes)]
-    if not descriptor.is_expanded:
-        yield from (("MAP", 0), *layout)
-        return
-    flags = (("PADDING", 0), ("ROUNDING", 0))
-    yield from (("VALUE", 0), *layout, *flags[: descriptor.flags], *layout)
 
 
 # ---- the description -------------------------------------------------------------------------------------------
