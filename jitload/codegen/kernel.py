@@ -16,7 +16,7 @@ from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tma import map_members
-from jitload.request.tune import Choice, Values, Variant
+from jitload.request.tune import Choice, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.words import Argument, Words
@@ -66,7 +66,7 @@ def kernel_members(export: Export) -> dict[str, object]:
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, [name for name, is_set in flags.items() if is_set]),
         "struct_bytes": structs + 64 if structs else 0,
-        "choice": choice_structure(export, [v.values for v in variants_of(export)]) if export.choice else None,
+        "choice": choice_structure(export) if export.choice else None,
         "maps": maps or None,
         "map_count": len(maps),
         "group": export.group,
@@ -172,9 +172,9 @@ def describe_choices(variants: Mapping[int, Variant]) -> dict[str, Any]:
     }
 
 
-def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:
-    """Return the structure of the choice by which an export chooses among variants with these values."""
-    choice = export.choice
+def choice_structure(export: Export) -> Struct:
+    """Return the structure of the choice by which an export chooses among its variants."""
+    choice, variants = export.choice, [variant.values for variant in variants_of(export)]
     assert choice is not None
     scope = make_scope(export, {p.name: number for number, p in enumerate(export.arguments)})
     program: list[Op] = []

@@ -227,7 +227,8 @@ def describe(wrapper: Wrapper) -> str:
     for function, export in zip(functions, wrapper.exports, strict=True):
         if variants := variants_of(export):
             indices = [*map(id, _all_kernels(wrapper.exports)[0])]
-            positions = (indices.index(id(leaf)) for leaf in export.leaves)
+            # A call of a Triton kernel is explained with the position of the variant, and not with its index.
+            positions = (n if export.facts else indices.index(id(leaf)) for n, leaf in enumerate(export.leaves))
             function["tune"] = describe_choices(dict(zip(positions, variants, strict=True)))
     variables = [variable._asdict() for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}

@@ -21,7 +21,7 @@ from jitload.triton.kernel import TritonKernel
 from jitload.triton.key import outer_values, plan_parts
 from jitload.triton.metadata import read_compiled_kernel
 from jitload.triton.plan import Plan
-from jitload.triton.versions import Triton, changed_interface, cuda_backend, cuda_target
+from jitload.triton.versions import Triton, cuda_backend, cuda_target, stable_interface
 from jitload.triton.wrapper import write_triton_sources
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
@@ -166,15 +166,13 @@ def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) 
 
 def _ast_source(kernel: TritonKernel, plan: Plan, triton: Triton) -> Any:
     """Return Triton's `ASTSource`."""
-    try:
+    attributes = {path: [["tt.divisibility", 16]] for path in plan.multiples}
+    with stable_interface(triton, "ASTSource"):
         from triton.compiler import ASTSource
 
-        attributes = {path: [["tt.divisibility", 16]] for path in plan.multiples}
         return ASTSource(
             fn=kernel.function, signature=dict(plan.types), constexprs=dict(plan.constants), attrs=attributes
         )
-    except (ImportError, TypeError, AttributeError) as error:
-        raise changed_interface(triton, "ASTSource has changed", error) from error
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:

@@ -17,12 +17,11 @@ from jitload.errors import SignatureError
 from jitload.model import TENSOR_MAP_BYTES, Assumption, Cubin, Descriptor, Kernel, Parameter, Specialization
 from jitload.triton.kernel import plain_value
 from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path, named_leaves
-from jitload.triton.versions import Triton, read_version
+from jitload.triton.versions import KNOWN_RELEASES, Triton, read_version
 
 _MAX_THREADS = 1024  # per block
 _HIDDEN_POINTERS = 2  # they follow a kernel's own parameters: to global scratch and to profile scratch
 _MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
-_KNOWN_RELEASES = "Use a release of Triton from 3.6 to 3.9, or a newer jitload."
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
@@ -102,11 +101,11 @@ def _check_parameters(interface: _Interface, entry: Kernel, threads: int) -> Non
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
         raise SignatureError(
             f"{claim} takes {parameters} and {_HIDDEN_POINTERS} hidden pointers ({sum(sizes)} bytes), but the "
-            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {_KNOWN_RELEASES}"
+            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {KNOWN_RELEASES}"
         )
     if threads != entry.max_threads:
         raise SignatureError(
-            f"{claim} has {threads} threads per block, but the cubin is for {entry.max_threads}. {_KNOWN_RELEASES}"
+            f"{claim} has {threads} threads per block, but the cubin is for {entry.max_threads}. {KNOWN_RELEASES}"
         )
 
 
@@ -202,7 +201,7 @@ class _Interface:
             if attribute != "tt.divisibility":
                 raise SignatureError(
                     f"{where}: Triton specialized it by {attribute}={value!r}, which jitload cannot check at a call. "
-                    f"{_KNOWN_RELEASES}"
+                    f"{KNOWN_RELEASES}"
                 )
             self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
 

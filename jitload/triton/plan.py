@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
 from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
-from jitload.triton.versions import Triton, changed_interface, cuda_backend
+from jitload.triton.versions import Triton, cuda_backend, stable_interface
 
 if TYPE_CHECKING:
     from jitload.model import ParameterKind
@@ -284,7 +284,10 @@ def _with_types(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabil
     positional = kernel.params[: len(spec.args)]
     constexprs = complete_constexprs(kernel, spec.constexprs, bound=frozenset(param.name for param in positional))
     backend = cuda_backend(triton, capability)
-    bind = _binder(kernel, triton, backend)
+    with stable_interface(triton, "create_function_from_signature()"):
+        from triton.runtime.jit import create_function_from_signature
+
+        bind = create_function_from_signature(kernel.function.signature, kernel.params, backend)
     try:
         named_args = {name: _example(value) for name, value in spec.named_args.items()}
         values, specialization, _ = bind(*map(_example, spec.args), **named_args, **constexprs)
@@ -292,11 +295,12 @@ def _with_types(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabil
         names = ", ".join(param.name for param in kernel.params)
         text = str(error).replace("dynamic_func()", "it")
         raise SignatureError(f"the example arguments do not fit kernel {kernel.name}({names}): {text}") from error
-    pairs = dict(zip((param.name for param in kernel.params), specialization, strict=True))
+    rows = zip(kernel.params, specialization, strict=True)
+    signature = {p.name: _hinted_type(types, attribute, values[p.name], backend) for p, (types, attribute) in rows}
     return spec._replace(
         args=(),
         named_args={},
-        signature={name: _hinted_type(*pairs[name], values[name], backend) for name in run_time},
+        signature={name: signature[name] for name in run_time},
         constexprs={**spec.constexprs, **{p.name: values[p.name] for p in positional if p.is_constexpr}},
     )
 
@@ -343,13 +347,3 @@ class _AlignedTensor:
     @staticmethod
     def ptr_range() -> int:
         return 0
-
-
-def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
-    """Return Triton's own function that computes the specialization for arguments."""
-    try:
-        from triton.runtime.jit import create_function_from_signature
-
-        return create_function_from_signature(kernel.function.signature, kernel.params, backend)
-    except (ImportError, TypeError, AttributeError) as error:
-        raise changed_interface(triton, "create_function_from_signature() has changed", error) from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jitload.errors import JitLoadError, ToolchainError
 
 _OLDEST = (3, 6)  # the release of torch 2.10
+KNOWN_RELEASES = "Use a release of Triton from 3.6 to 3.9, or a newer jitload."
 
 
 class Triton(str):
@@ -52,31 +55,31 @@ def read_version(version: str) -> Triton:
     return triton
 
 
-def changed_interface(triton: Triton, change: str, error: Exception) -> JitLoadError:
-    """Return the error for a release whose Python interface has changed. `change` says how, for the message."""
-    return JitLoadError(
-        f"Triton {triton} has changed its interface: {change} ({type(error).__name__}: {error}). "
-        "Use a release from 3.6 to 3.9, or a newer jitload."
-    )
+@contextmanager
+def stable_interface(triton: Triton, name: str) -> Iterator[None]:
+    """Raise JitLoadError if the block fails because `name`, a part of Triton's interface, has changed."""
+    try:
+        yield
+    except (ImportError, TypeError, AttributeError) as error:
+        raise JitLoadError(
+            f"Triton {triton} has changed its interface: {name} has changed ({type(error).__name__}: {error}). "
+            f"{KNOWN_RELEASES}"
+        ) from error
 
 
 def cuda_target(triton: Triton, capability: int) -> Any:
     """Return Triton's `GPUTarget` for an architecture, which lets Triton compile without a GPU."""
-    try:
+    with stable_interface(triton, "GPUTarget(backend, arch, warp_size)"):
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", capability, 32)
-    except (ImportError, TypeError) as error:
-        raise changed_interface(triton, "there is no GPUTarget(backend, arch, warp_size)", error) from error
 
 
 def cuda_backend(triton: Triton, capability: int) -> Any:
     """Return Triton's compiler for a GPU architecture."""
     target = cuda_target(triton, capability)
-    try:
+    with stable_interface(triton, "make_backend()"):
         from triton.compiler.compiler import make_backend
-    except ImportError as error:
-        raise changed_interface(triton, "there is no make_backend()", error) from error
     try:
         return make_backend(target)
     except RuntimeError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.codegen.kernel import choice_structure, describe_choices, dtype_code, param_structures
+from jitload.codegen.kernel import dtype_code, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
 from jitload.codegen.wrapper import Wrapper, write_image, write_record_files
 from jitload.errors import LaunchSpecError
@@ -16,7 +16,7 @@ from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import TritonSource, VariantSource
 from jitload.request.tma import MAX_RANK, MODES, padded
-from jitload.request.tune import Choice, Values, Variant
+from jitload.request.tune import Choice, Variant
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
@@ -37,42 +37,52 @@ class _Code(NamedTuple):
     """The cubins of a variant that are launched in the same way. They are a group of images in the record."""
 
     group: int
+    variant: VariantSource
     cubins: tuple[Cubin, ...]
-    launch: Launch
-    values: Values
 
     @property
     def specialization(self) -> Specialization:
-        specialization = self.cubins[0].triton
-        assert specialization is not None
-        return specialization
+        return _specialization(self.cubins[0])
+
+
+def _specialization(cubin: Cubin) -> Specialization:
+    assert cubin.triton is not None
+    return cubin.triton
 
 
 def _exports(source: TritonSource, codes: list[_Code]) -> Iterator[Export]:
     """Yield the function and, if it has several variants, these as functions, too. Add their code to `codes`."""
-    by_variant = [(variant, _codes(variant, source.grid, codes)) for variant in source.variants]
-    all_codes = [code for _, variant_codes in by_variant for code in variant_codes]
+    variants = source.variants if len(source.variants) > 1 else (source.variants[0]._replace(name=source.name),)
+    by_variant = [_codes(variant, codes) for variant in variants]
+    all_codes = [code for own in by_variant for code in own]
     lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in all_codes]
     if different := next((names for names in lists if names != lists[0]), None):
         problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
         raise LaunchSpecError(problem, kernel=source.name, field="variants")
-    names = [variant.name for variant, variant_codes in by_variant for _ in variant_codes]
-    if len(by_variant) == 1:
-        names = [source.name] * len(names)
-    yield _export(source.name, source.doc, all_codes, names, source.choice)
-    for variant, variant_codes in by_variant if len(by_variant) > 1 else ():
-        yield _export(variant.name, source.doc, variant_codes, [variant.name] * len(variant_codes))
+    yield _export(source, source.name, all_codes, source.choice)
+    for own in by_variant if len(by_variant) > 1 else ():
+        yield _export(source, own[0].variant.name, own)
 
 
-def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], choice: Choice | None = None) -> Export:
-    """Return a function that launches the first of the codes that accepts the arguments. `names` are the codes'."""
-    launched = [_code_export(label, doc, code) for label, code in zip(names, codes, strict=True)]
-    first = launched[0]._replace(name=name)
+def _codes(variant: VariantSource, codes: list[_Code]) -> list[_Code]:
+    """Return a variant's cubins, grouped by how they are launched. Groups for higher architectures come first."""
+    groups: dict[Any, list[Cubin]] = {}
+    for cubin in variant.cubins:
+        groups.setdefault(_without_compiler_counts(_specialization(cubin)), []).append(cubin)
+    by_arch = sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
+    added = [_Code(number, variant, tuple(group)) for number, group in enumerate(by_arch, len(codes))]
+    codes += added
+    return added
+
+
+def _export(source: TritonSource, name: str, codes: Sequence[_Code], choice: Choice | None = None) -> Export:
+    """Return a function that launches the first of the codes that accepts the arguments."""
+    launched = tuple(_code_export(source, code, choice) for code in codes)
     builds = tuple(build for export in launched if export.name == launched[0].name for build in export.builds)
-    builds = builds if len(builds) > 1 else ()
-    facts = _facts(codes, names, choice)
+    facts = _facts(codes)
+    first = launched[0]._replace(name=name, facts=facts, builds=builds if len(builds) > 1 else ())
     if len(codes) == 1:
-        return first._replace(facts=facts, builds=builds)
+        return first
     triton = {
         "descriptors": _descriptors(codes[0].specialization) or None,
         "descriptor_count": len(codes[0].specialization.descriptors),
@@ -81,38 +91,23 @@ def _export(name: str, doc: str, codes: Sequence[_Code], names: Sequence[str], c
         "scratch_alignment": 1,
     }
     members = {**first.members, "symbol": None, "triton": Struct("triton", triton)}
-    if choice is not None:
-        members["choice"] = choice_structure(first._replace(choice=choice), [code.values for code in codes])
-    return first._replace(variants=tuple(launched), members=members, facts=facts, builds=builds)
+    return first._replace(variants=launched, members=members, choice=choice)
 
 
-def _code_export(name: str, doc: str, code: _Code) -> Export:
+def _code_export(source: TritonSource, code: _Code, choice: Choice | None) -> Export:
     spec = code.specialization
+    tune = Variant(code.variant.values, (), choice) if choice else None
     export = Export(
-        name=name,
+        name=code.variant.name,
         kernel=spec.kernel._replace(parameters=spec.arguments),
-        launch=code.launch,
-        doc=doc,
-        builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in code.cubins if cubin.triton is not None),
+        launch=_launch(spec, source.grid, tune),
+        doc=source.doc,
+        builds=tuple((cubin.arch, _specialization(cubin).kernel) for cubin in code.cubins),
         group=code.group,
         constants=_constants(spec),
     )
-    members = {"params": param_structures(export, _flags_of_triton(spec)), "triton": _triton_structure(code)}
+    members = {"params": param_structures(export, _flags_of_triton(spec)), "triton": _triton_structure(spec)}
     return export._replace(members=members)
-
-
-def _codes(variant: VariantSource, grid: Extent | None, codes: list[_Code]) -> list[_Code]:
-    """Return a variant's cubins, grouped by how they are launched. Groups for higher architectures come first."""
-    groups: dict[Any, list[Cubin]] = {}
-    for cubin in variant.cubins:
-        assert cubin.triton is not None
-        groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
-    by_arch = sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
-    launches = (_launch(group[0].triton, grid) for group in by_arch if group[0].triton is not None)
-    pairs = enumerate(zip(by_arch, launches, strict=True), len(codes))
-    added = [_Code(number, tuple(group), launch, variant.values) for number, (group, launch) in pairs]
-    codes += added
-    return added
 
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
@@ -123,7 +118,7 @@ def _without_compiler_counts(specialization: Specialization) -> Specialization:
     return specialization._replace(kernel=kernel)
 
 
-def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
+def _launch(specialization: Specialization, grid: Extent | None, tune: Variant | None) -> Launch:
     """Return the launch of a kernel, with the values that Triton fixed at compilation.
 
     Pointers accept tensors of any layout, because strides are arguments of the kernel.
@@ -138,14 +133,14 @@ def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
         pdl=specialization.is_pdl,
         nullable=tuple(a.parameter for a in specialization.assumptions if a.kind == "null"),
         strided=tuple(p.name for p in specialization.arguments if p.kind == "pointer"),
+        tune=tune,
     )
 
 
 # ---- structures of the record ----------------------------------------------------------------------------------
 
 
-def _triton_structure(code: _Code) -> Struct:
-    spec = code.specialization
+def _triton_structure(spec: Specialization) -> Struct:
     indexes = _indexes(spec)
     assumptions = [
         Struct("assumption", {"param": indexes[a.parameter], "kind": ASSUMPTIONS[a.kind], "value": a.value})
@@ -238,10 +233,9 @@ def _bindings(spec: Specialization) -> Iterator[Struct]:
 # ---- the description -------------------------------------------------------------------------------------------
 
 
-def _facts(codes: Sequence[_Code], names: Sequence[str], choice: Choice | None) -> dict[str, Any]:
+def _facts(codes: Sequence[_Code]) -> dict[str, Any]:
     """Return what the loader shows of a function beyond what it shows of any function."""
     specialization = codes[0].specialization
-    variants = {number: Variant(code.values, (), choice) for number, code in enumerate(codes)}
     triton = {
         "num_warps": specialization.num_warps,
         "num_ctas": specialization.num_ctas,
@@ -249,7 +243,6 @@ def _facts(codes: Sequence[_Code], names: Sequence[str], choice: Choice | None) 
         "constexprs": dict(specialization.constexprs),
         "tuples": dict(specialization.tuples),
         "version": specialization.triton_version,
-        "variants": list(dict.fromkeys(names)),
+        "variants": list(dict.fromkeys(code.variant.name for code in codes)),
     }
-    tune = {"tune": describe_choices(variants)} if choice else {}
-    return {"kernel": specialization.kernel.as_dict(), "triton": triton, **tune}
+    return {"kernel": specialization.kernel.as_dict(), "triton": triton}
