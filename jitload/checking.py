@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -23,10 +24,10 @@ from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.inspection.code import check_single_kernel
 from jitload.kernels.bounds import compile_plainly
 from jitload.kernels.source import device_source
-from jitload.loader.function import TypedFunction, kernel_of
+from jitload.loader.function import Library, TypedFunction, kernel_of
 from jitload.loader.variants import explain_call
 from jitload.measuring.memory import Extent, extent_of, merge_extents
-from jitload.model import Parameter
+from jitload.model import Cubin, Parameter
 from jitload.pipeline import load_request
 from jitload.request.arguments import Instrumentation
 from jitload.request.kind import kernels_alone
@@ -104,14 +105,18 @@ def extents_of(function: TypedFunction) -> Extents:
         ToolchainError: There is no NVRTC.
     """
     check_single_kernel(function._jitload_facts)
-    request = _request_of(function)
-    arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
-    request = expand(kernels_alone(request._replace(archs=(arch,))))
-    toolchain = find_cuda_toolchain(request.settings)
+    arch = next((arch for arch in _request_of(function).archs if arch != CPU), _ANY_GPU)
     kernel = kernel_of(function._jitload_facts)
-    cubins = [compile_plainly(device_source(group), arch, toolchain).cubin for group in groups(request)]
+    cubins = _compile_plainly(function._jitload_library, arch)
     ptx, symbol = next((cubin.ptx, k.symbol) for cubin in cubins for k in cubin.kernels if k.name == kernel.name)
     return read_extents(ptx, symbol, kernel.parameters)
+
+
+@lru_cache(maxsize=2)  # variants that are tuned are kernels of one library
+def _compile_plainly(library: Library, arch: str) -> tuple[Cubin, ...]:
+    request = expand(kernels_alone(library.request._replace(archs=(arch,))))
+    toolchain = find_cuda_toolchain(request.settings)
+    return tuple(compile_plainly(device_source(group), arch, toolchain).cubin for group in groups(request))
 
 
 def _request_of(function: TypedFunction) -> Request:

@@ -39,6 +39,7 @@ class Extent(NamedTuple):
         line: The file and the line of the instruction, `vec.cu:4`.
         unit: What is counted: `elements`, or `bytes` if the type of the elements is not known. For shared memory, also
             the size of an array: `of 1024 bytes of shared memory`.
+        is_read: Whether the launch may read the tensor, and not only store to it.
     """
 
     elements: str | None = None
@@ -48,6 +49,7 @@ class Extent(NamedTuple):
     instruction: str = ""
     line: str = ""
     unit: str = "elements"
+    is_read: bool = True
 
     def __str__(self) -> str:
         if self.elements is None:
@@ -74,7 +76,9 @@ def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Exte
     extents = Extents()
     for parameter in pointers:
         bits = _BITS.match(parameter.dtype or "")
-        extents[parameter.name] = _touched(by_pointer.pop(parameter.name), int(bits[1]) // 8 if bits else 0)
+        accesses = by_pointer.pop(parameter.name)
+        extent = _touched(accesses, int(bits[1]) // 8 if bits else 0)
+        extents[parameter.name] = extent._replace(is_read=any(access.is_read for access in accesses))
     for pointer, accesses in by_pointer.items():
         size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
         unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
@@ -224,6 +228,7 @@ class Access(NamedTuple):
     conditions: tuple[Polynomial, ...] = ()  # what must not be negative for all of this to hold
     is_exact: bool = False  # whether threads then access both ends; otherwise, they may access less
     unlimited: tuple[Access, ...] = ()  # the same, in launches in which the comparisons hold for all threads
+    is_read: bool = True  # whether it may read, or pass the pointer on, and does not only store
 
 
 def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
@@ -243,9 +248,11 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     for address in execution.addresses:
         pointers = execution.pointers_in(address.value)
         try:
-            accesses += [copy(region_of(address.path)).access_at(address, pointer) for pointer in pointers]
+            made = [copy(region_of(address.path)).access_at(address, pointer) for pointer in pointers]
         except PtxError as error:
-            accesses += [Access(pointer, address.instruction, str(error)) for pointer in pointers]
+            made = [Access(pointer, address.instruction, str(error)) for pointer in pointers]
+        is_read = address.instruction.root != "st" or address.path is None  # or else the pointer itself is stored
+        accesses += [access._replace(is_read=is_read) for access in made]
     calls = [i for i in execution.entry.instructions if i.root == "call" and "vprintf" not in i.operands]
     if calls:  # which may end the kernel
         accesses = [access._replace(is_exact=False) for access in accesses]

@@ -18,7 +18,6 @@ from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_c
 from jitload.words import Argument
 
 _ELF_MAGIC = b"\x7fELF"
-_SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
 _SUFFIXES = ("", "f", "a")  # of architectures, the most special one last
 
 
@@ -168,14 +167,3 @@ def read_entry(library: Path) -> dict[str, Any] | None:
         return manifest if isinstance(manifest.get("files"), dict) else None
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def kept_texts(origin: Path) -> list[str]:
-    """Return the sources in the cache entry of a library, or [] if the library is not in a cache entry."""
-    manifest = read_entry(origin)
-    names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
-    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
-    paths = [origin.parent / name for name in names]
-    if manifest is None or not all(is_intact(path, manifest) for path in paths):
-        return []
-    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Number
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError, MismatchError
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, open_clock, restore_alike, take_turns
 from jitload.measuring.difference import Tolerance, agrees, as_array, check_agrees
-from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
 from jitload.measuring.poison import POISONS, PoisonedRun, check_writes, is_floating, poison
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
@@ -288,7 +287,7 @@ class Check(NamedTuple):
 
         def is_unread(number: int, tensor: Any) -> bool:
             has_own_memory = sum(extent.overlaps(extent_of(tensor)) for extent in self.arguments.extents) == 1
-            return has_own_memory and only_stores(subject.function, self.targets[number][0].position)
+            return has_own_memory and not may_read(subject.function, self.targets[number][0].position)
 
         return {number: t for number, t in tensors.items() if is_floating(t) or is_unread(number, t)}
 
@@ -344,6 +343,14 @@ class Check(NamedTuple):
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))
+
+
+def may_read(function: Any, position: int) -> bool:
+    """Return whether a function may read the memory of an argument, because its PTX does not show that it does not."""
+    with suppress(AttributeError, JitLoadError, StopIteration):  # it has no kernel, several, or none with a source
+        extent = function.extents.get([*function.__signature__.parameters][position])
+        return extent is None or extent.is_read
+    return True
 
 
 def _has_tensor(value: Any) -> bool:
