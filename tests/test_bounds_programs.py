@@ -142,7 +142,7 @@ def stores_of(entry: Entry, special: Mapping[str, int], parameters: Mapping[str,
         if i.guard and bool(registers[i.guard.lstrip("!")]) == i.guard.startswith("!"):
             continue
         bits = 64 if i.operands[:1] and i.operands[0].startswith("%rd") else 32
-        is_signed = bool(i.modifiers) and i.modifiers[-1].startswith("s")
+        is_signed = ".s" in i.opcode[-4:]
 
         def number(text: str, bits: int = 32, *, is_signed: bool = is_signed) -> int:
             value = registers[text] if text.startswith("%") else int(text)
@@ -161,12 +161,12 @@ def stores_of(entry: Entry, special: Mapping[str, int], parameters: Mapping[str,
             yield position - 1, address - base
         elif i.root == "ld":
             registers[target] = parameters[operands[0].strip("[]")]
-        elif i.modifiers[-1] == "pred":
+        elif i.opcode.endswith(".pred"):
             registers[target] = (operator.and_ if i.root == "and" else operator.or_)(*map(registers.get, operands))
         elif i.root == "setp":
-            registers[target] = COMPARISONS[i.modifiers[0]](*map(number, operands))
+            registers[target] = COMPARISONS[i.opcode.split(".")[1]](*map(number, operands))
         else:
-            values = [number(operand, 64 if "s64" in i.modifiers else 32) for operand in operands]
+            values = [number(operand, 64 if ".s64" in i.opcode else 32) for operand in operands]
             registers[target] = result_of(i.root, values) & (1 << bits) - 1
     raise TimeoutError
 

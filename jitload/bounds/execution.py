@@ -43,11 +43,6 @@ class Instruction(NamedTuple):
         """The name without modifiers."""
         return self.opcode.partition(".")[0]
 
-    @property
-    def modifiers(self) -> list[str]:
-        """The modifiers, such as `global` and `f32`."""
-        return self.opcode.split(".")[1:]
-
     def __str__(self) -> str:
         guard = f"@{self.guard} " if self.guard else ""
         return f"{guard}{self.opcode} {', '.join(self.operands)}".strip()
@@ -101,8 +96,7 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
 def _read_shared(ptx: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for is_extern, bits, name, extents in _SHARED.findall(_COMMENT.sub("", ptx)):
-        count = math.prod(int(extent or 0) for extent in re.findall(r"\[(\d*)\]", extents))
-        size = 0 if is_extern else int(bits) // 8 * count
+        size = 0 if is_extern else int(bits) // 8 * math.prod(int(n or 0) for n in re.findall(r"\[(\d*)\]", extents))
         if sizes.setdefault(name, size) != size:
             raise PtxError(f"{name} stands for arrays of several sizes")
     return sizes
@@ -313,9 +307,9 @@ class Execution:
         if "{" in str(instruction) or "|" in str(instruction):
             return None
         if root == "ld":
-            return self._registers.get(f"{operands[0]}{bits}") if "param" in instruction.modifiers else None
+            return self._registers.get(f"{operands[0]}{bits}") if ".param" in instruction.opcode else None
         inputs = [self._read(operand) for operand in operands]
-        if instruction.modifiers == ["pred"]:
+        if instruction.opcode == f"{root}.pred":
             return _logic(root, [_UNKNOWN if isinstance(register, Value) else register for register in inputs])
         values = [register for register in inputs if isinstance(register, Value)]
         if not bits or not values or len(values) < len(inputs):
@@ -325,7 +319,7 @@ class Execution:
         if _READS_ALL.fullmatch(instruction.opcode):
             assumed = assumed.union(*(within(term, bits, is_signed=is_signed) for term in terms[:2]))
         if root == "setp":
-            return _comparison(instruction.modifiers, terms[0] - terms[1], assumed) if len(terms) == 2 else None
+            return _comparison(instruction.opcode, terms[0] - terms[1], assumed) if len(terms) == 2 else None
         result = _calculate(instruction.opcode, terms)
         assumed |= {terms[0]} if root in ("div", "shr") else set()  # quotients of others are rounded up
         return Value(result, assumed) if result is not None and len(result.terms) <= _MOST_TERMS else None
@@ -342,15 +336,16 @@ def _calculate(opcode: str, terms: Sequence[Polynomial]) -> Polynomial | None:
     return None
 
 
-def _comparison(modifiers: Sequence[str], difference: Polynomial, assumed: frozenset[Polynomial]) -> Predicate | None:
+def _comparison(opcode: str, difference: Polynomial, assumed: frozenset[Polynomial]) -> Predicate | None:
     """Return what a comparison of a difference with 0 says."""
+    _, relation, *types = opcode.split(".")
     less, more, not_less, not_more = [-difference - 1], [difference - 1], [difference], [-difference]
     facts = {"lt": (not_less, less), "le": (more, not_more), "gt": (not_more, more), "ge": (less, not_less)}
     apart = [term - 1 for term in (difference, -difference) if is_never_negative(term)] or [Polynomial.of(UNKNOWN)]
     facts |= {"eq": (apart, not_less + not_more), "ne": (not_less + not_more, apart)}
-    if len(modifiers) != 2 or modifiers[0] not in facts:
+    if len(types) != 1 or relation not in facts:
         return None
-    if_false, if_true = (Condition((*terms,), assumed) for terms in facts[modifiers[0]])
+    if_false, if_true = (Condition((*terms,), assumed) for terms in facts[relation])
     return if_false, if_true
 
 

@@ -179,7 +179,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
     accesses = [access for access in accesses if not access.reason]
     names = [parameter.name for parameter in parameters]
     known = {id(a.instruction) for a in accesses if a.instruction.root in ("ld", "st") and a.pointer in names}
-    others = [i for i in entry.instructions if id(i) not in known and "param" not in i.modifiers]
+    others = [i for i in entry.instructions if id(i) not in known and ".param" not in i.opcode]
     if any(i.root == "call" or "[" in str(i) for i in others):
         return ()
     conditions = {condition for access in accesses for condition in access.conditions}
@@ -282,10 +282,11 @@ class Region:
 
     def access_at(self, address: Address, pointer: str) -> Access:
         """Return the access to an address. Raise PtxError if its range is not known."""
-        space = "shared" if pointer.startswith(SHARED) else "global"
-        size = _size_of(address.instruction.opcode, space)
-        if size == 0:
+        opcode, space = address.instruction.opcode, "shared" if pointer.startswith(SHARED) else "global"
+        match, vector = _ACCESS.fullmatch(opcode), re.search(r"\.v(\d)\.", opcode)
+        if match is None or _SPACES & {*opcode.replace(":", ".").split(".")} - {space}:
             raise PtxError("jitload does not know the instruction")
+        size = int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8
         offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
         self._assume(address.value.assumed | (within(offset, 32, is_signed=True) if space == "shared" else set()))
         access = Access(pointer, address.instruction, "", size, offset, is_exact=self._is_exact)
@@ -396,11 +397,3 @@ def _pivot(fact: Polynomial) -> str:
     """Return a coordinate that has no factor in a fact except for 1 and -1, or "" if there is none."""
     _, factors = fact.split()
     return next((symbol for symbol in sorted(factors) if factors[symbol] in (ONE, -ONE)), "")
-
-
-def _size_of(opcode: str, space: str) -> int:
-    """Return the number of bytes in a space of memory that an instruction accesses, or 0 if this is not known."""
-    match, vector = _ACCESS.fullmatch(opcode), re.search(r"\.v(\d)\.", opcode)
-    if match is None or _SPACES & {*re.split(r"\W+", opcode)} - {space}:
-        return 0
-    return int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8

@@ -57,8 +57,7 @@ struct Order {
   uint32_t atomic_epochs[kMostLanes];
   uint32_t warp_epochs[kMostLanes / kWarp]; /* when a thread of each warp did an atomic */
   Races* races;
-  const Watched* shared; /* the memory of this thread of the operating system */
-  Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
+  const Watched* shared; /* the memory of this thread of the operating system, before that of all threads */
 };
 
 thread_local Order race_order;
@@ -111,16 +110,14 @@ bool watch_launch(Worker* worker) {
   }
   if (!own_memory.is_complete) find_own_memory();
   if (launch->races == NULL && (launch->races = make_races(launch->call)) == NULL) return false;
+  race_order = Order();
+  race_order.races = launch->races;
+  race_order.shared = watch_memory(launch->races, own_memory.thread_local_data);
   worker->order = &race_order;
-  *worker->order = Order();
-  worker->order->races = launch->races;
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
   jitload_cpu_shared_bytes = block->shared_bytes;
-  const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
-  worker->order->unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
-  worker->order->shared = watch_memory(launch->races, own_memory.thread_local_data);
-  return worker->order->shared != NULL;
+  return race_order.shared != NULL;
 }
 
 void free_races(Races* races) {
@@ -129,14 +126,10 @@ void free_races(Races* races) {
 
 /* Return the range that contains an access to a word, or NULL. */
 inline const Watched* find_watched(const Worker* worker, uintptr_t begin, size_t size) {
-  const Order* order = worker->order;
-  const Watched* watched = order->shared;
-  if (contains(watched->memory, begin, size)) {
-    return begin + size > order->unused_shared.begin && begin < order->unused_shared.end ? NULL : watched;
-  }
-  watched = order->races->watched;
+  const Watched* const shared = worker->order->shared;
+  const Watched* watched = shared;
   while (watched != NULL && !contains(watched->memory, begin, size)) watched = watched->next;
-  return watched;
+  return watched == shared && is_unused_shared(worker, begin, size) ? NULL : watched;
 }
 
 /* ---- the order of accesses -------------------------------------------------------------------------------------- */
@@ -203,43 +196,31 @@ bool is_ordered(const Order* order, Access access) {
 
 /* ---- the accesses to a word ------------------------------------------------------------------------------------- */
 
-/* The access that is made now: its part in a word. */
-struct Current {
-  Worker* worker;
-  uintptr_t address;
-  Access access;
-  size_t size;
-};
-
 const char* kind_of(Access access) {
   return access.is_atomic ? "an atomic operation" : access.is_write ? "a write" : "a read";
 }
 
-[[noreturn]] __attribute__((noinline)) void report_race(const Current& now, Access other) {
-  Worker* worker = now.worker;
+/* Report a race of two accesses to a word, of which the first one is part of an access of `size` bytes. */
+[[noreturn, gnu::noinline]] void report_race(Worker* worker, uintptr_t word, Access access, size_t size, Access other) {
   Launch* launch = worker->launch;
-  const uint32_t* dim = worker->block.block_dim;
-  const uint32_t number = other.thread;
-  const uint32_t index[3] = {number % dim[0], number / dim[0] % dim[1], number / dim[0] / dim[1]};
-  const uintptr_t address = (now.address & ~(uintptr_t)3) + (uint32_t)__builtin_ctzll(now.access.bytes & other.bytes);
   char place[256];
-  describe_address(launch->call, address, place, sizeof place);
-  worker->fault_address = (const char*)own_code.begin + now.access.code;
+  describe_address(launch->call, word + (uint32_t)__builtin_ctzll(access.bytes & other.bytes), place, sizeof place);
+  worker->fault_address = (const char*)own_code.begin + access.code;
   if (fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
-           kind_of(now.access), now.size, place)) {
+           kind_of(access), size, place)) {
     launch->other_address = (const char*)own_code.begin + other.code;
     snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
     go_to_block(&worker->block, worker->order->races->epoch_blocks[other.epoch]);
-    append_place(launch->other, sizeof launch->other, worker, index);
+    append_place(launch->other, sizeof launch->other, worker, worker->fibers[other.thread].index);
   }
   leave(worker);
 }
 
 /* Report a race with an access that a shadow keeps. Otherwise keep this access, too. If there is no room, it takes the
  * place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
-__attribute__((noinline)) void compare_with_shadow(const Current& now, Access* shadow, uint32_t oldest) {
-  const Access access = now.access;
-  Access* const last_resort = &shadow[now.worker->order->block % 4];
+[[gnu::noinline]] void compare_with_shadow(Worker* worker, uintptr_t word, Access access, size_t size, Access* shadow,
+                                           uint32_t oldest) {
+  Access* const last_resort = &shadow[worker->order->block % 4];
   Access* target = NULL;
   for (Access* kept = shadow; kept < shadow + 4; ++kept) {
     const Access last = {__atomic_load_n(&kept->bits, __ATOMIC_ACQUIRE)}; /* another worker may replace it */
@@ -252,10 +233,10 @@ __attribute__((noinline)) void compare_with_shadow(const Current& now, Access* s
     if (common == 0 || (!has_write && last.thread != access.thread)) continue;
     const bool is_like = last.is_atomic == access.is_atomic, is_more = last.is_write >= access.is_write;
     if (last.epoch == access.epoch && last.thread == access.thread && is_like && is_more && last.bytes == access.bytes) return;
-    const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(now.worker->order, last);
+    const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(worker->order, last);
     /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
     const bool may_be_loop = has_read && !is_like && oldest == 1;
-    if (!is_before && has_write && !may_be_loop) report_race(now, last);
+    if (!is_before && has_write && !may_be_loop) report_race(worker, word, access, size, last);
     /* Is every race with the last access from now on also a race with this one? */
     const bool is_less = last.is_atomic >= access.is_atomic && access.is_write >= last.is_write;
     if (is_before && is_less && (last.bytes & ~access.bytes) == 0) target = kept;
@@ -286,7 +267,7 @@ inline __attribute__((always_inline)) void watch_access(const void* memory, size
     if (shadow->epoch < oldest) {
       shadow->bits = access.bits;
     } else if (!is_full || all.is_write || all.is_atomic) {
-      compare_with_shadow({worker, address, access, size}, shadow, oldest);
+      compare_with_shadow(worker, address & ~(uintptr_t)3, access, size, shadow, oldest);
     }
   }
   if (is_atomic) order_atomic(worker);
