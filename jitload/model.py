@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
         layout: For a struct, the numbers in it. `f4*2@0;i4*1@8` means two floats of 4 bytes at byte 0, and an integer
             of 4 bytes at byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` a float8,
-            and `?` bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes.
+            and `?` padding, or bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes.
             The layout of a CUDA vector type begins with `=`: `=f4*4@0`. The layout is "" if nothing is known.
     """
 

@@ -1,7 +1,7 @@
 """Structures and vectors by value, pointers to pointers, and the types of variables: what a call accepts."""
 
 import ctypes
-from ctypes import c_float, c_int, c_ubyte, c_uint
+from ctypes import c_double, c_float, c_int, c_ubyte, c_uint
 from typing import Any
 
 import numpy as np
@@ -137,18 +137,19 @@ def test_a_pointer_to_pointers_takes_addresses(mod):
 
 # A structure, and the layout of a parameter of that type.
 LAYOUTS = {
-    "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8",
+    "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8;?4*1@12",
     "template <class A, int N> struct Two { A a; Box<A> b[N]; }; @ Two<float, 2>":
         "f4*1@0;f4*1@4;i4*1@8;f4*1@12;i4*1@16",
     "struct D : public Box<float> { short s; }; @ D": "i2*1@8;?8*1@0;?2*1@10",
     "struct Un { float q; union { int i; float f; }; struct { float x; struct { int y; } in; }; }; @ Un":
         "f4*1@0;?12*1@4",
     "#define FIELD(t, n) t n;\nstruct Mac { int a; FIELD(float, x) int y; }; @ Mac": "i4*1@0;?8*1@4",
-    "#define HIDDEN char c;\n#define VIA HIDDEN\nstruct Hid { char a; VIA int n; }; @ Hid": "i1*1@0;?7*1@1",
-    "#define REAL float\n#define N 2\nstruct Plain { REAL a[N][3]; float4 v[N]; }; @ Plain": "f4*6@0/12;f4*8@32/16",
+    "#define HIDDEN char c;\n#define VIA HIDDEN\nstruct Hid { char a; VIA int n; }; @ Hid": "i1*1@0;i4*1@4;?3*1@1",
+    "#define REAL float\n#define N 2\nstruct Plain { REAL a[N][3]; float4 v[N]; }; @ Plain":
+        "f4*6@0/12;f4*8@32/16;?8*1@24",
     "struct Bits { float a; int b, c : 3; }; @ Bits": "f4*1@0;i4*1@4;?4*1@8",
     "struct Arr { __half h; dim3 g; enum K { A1 } k; void (*f)(int); unsigned char t[2][2][2]; }; @ Arr":
-        "f2*1@0;u4*3@4;u1*8@32/4/2;?2*1@2;?16*1@16",
+        "f2*1@0;u4*3@4;u8*1@24;u1*8@32/4/2;?2*1@2;?8*1@16",
     "struct Virt { __device__ Virt() : n(1) {} int n; __device__ int get() const { return n; } static const int S = 1;"
     " __device__ operator int() const { return n; } }; @ Virt": "i4*1@0",
     "template <class T> struct Spec { T a; }; template <> struct Spec<int> { int a, b; }; @ Spec<int>": "i4*1@0;i4*1@4",
@@ -170,15 +171,14 @@ LAYOUTS = {
     " unsigned int (En::*m)(int); }; @ En": "i4*1@8;?8*1@0;?20*1@12",
     "\n#define ROW 2\n#define SIZE 2 * ROW\nstruct Sized { float a[SIZE]; int b; }; @ Sized": "f4*4@0;i4*1@16",
     "struct Es { int n; enum K { A3 } k; int m; __extension__ union { int i; float f; }; Es(*g)(Es); int l; }; @ Es":
-        "i4*1@0;i4*1@8;i4*1@24;?4*1@4;?12*1@12;?4*1@28",
+        "i4*1@0;i4*1@8;u8*1@16;i4*1@24;?4*1@4;?4*1@12;?4*1@28",
 }  # fmt: skip
 
 
 def test_each_kind_of_structure_has_a_layout(tmp_path):
     (tmp_path / "params.h").write_text("#pragma once\nnamespace lib { struct Params { float x[3]; int n; }; }")
-    types = [text.rpartition(" @ ")[2] for text in LAYOUTS]
     code = "\n".join(text.rpartition(" @ ")[0] for text in LAYOUTS)
-    parameters = ", ".join(f"{type_} p{i}" for i, type_ in enumerate(types))
+    parameters = ", ".join(f"{text.rpartition(' @ ')[2]} p{i}" for i, text in enumerate(LAYOUTS))
     code = f"""#include <cuda_fp16.h>
         {code}
         extern "C" __global__ void k({parameters}) {{}}
@@ -192,7 +192,7 @@ def test_each_kind_of_structure_has_a_layout(tmp_path):
     cubin = jitload.compile_cubin(code, arch="sm_90", extra_include_paths=[str(tmp_path)])
     for kernel in (mod["k"].kernel, cubin.kernels[0]):
         assert [parameter.layout for parameter in kernel.parameters] == [*LAYOUTS.values()]
-    assert [parameter.layout for parameter in mod["t"].kernel.parameters] == ["i2*1@0;i4*1@4", "i4*1@0;i4*1@4;i4*1@8"]
+    assert [p.layout for p in mod["t"].kernel.parameters] == ["i2*1@0;i4*1@4;?2*1@2", "i4*1@0;i4*1@4;i4*1@8"]
     arguments = [bytes(parameter.size) for parameter in mod["k"].kernel.parameters]
     mod["k"](*arguments)
     rows, wrong = (
@@ -204,8 +204,8 @@ def test_each_kind_of_structure_has_a_layout(tmp_path):
         (4, structure(("a", c_int), ("x", c_float), ("y", c_int)), "has a float of 4 bytes at byte 4, where jitload"),
         (4, structure(("a", c_int), ("x", c_ubyte * 8)), ""),
         (7, structure(("a", c_float), ("b", c_int), ("c", c_int, 3)), ""),
-        (14, c_float, r"has a float of 4 bytes at byte 0, where jitload does not know .* pass bytes"),
-        (14, c_ubyte * 4, ""),
+        (14, c_float, r"has a float of 4 bytes at byte 0, where jitload knows no member of .* pass bytes"),
+        (14, c_ubyte * 4, ""), (0, structure(("v", c_double), ("n", c_int), ("n2", c_int)), "bytes at byte 12, where"),
     ]  # fmt: skip
     for index, type_, message in cases:
         called = [*arguments[:index], type_(), *arguments[index + 1 :]]
@@ -221,7 +221,7 @@ def test_a_structure_in_an_anonymous_namespace_has_a_layout():
     text = """namespace { struct P { float* x; int n; }; __device__ int %s(int n)%s }
     __global__ void k(P p) { *p.x = f(p.n); }"""
     (kernel,) = jitload.compile_cubin(text % ("f", " { return n; }"), arch="sm_90a").kernels
-    assert [parameter.layout for parameter in kernel.parameters] == ["u8*1@0;i4*1@8"]
+    assert [parameter.layout for parameter in kernel.parameters] == ["u8*1@0;i4*1@8;?4*1@12"]
     with pytest.raises(
         jitload.errors.CompileError, match=r'^.*kernel.cu:1: function "<unnamed>::f" was referenced but'
     ):

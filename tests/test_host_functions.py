@@ -82,7 +82,7 @@ Nested = structure("Nested", number=ctypes.c_short, pairs=Pair * 2)
 def test_the_members_of_structures_are_not_known(plain):
     modes = torch.tensor([0, 7], dtype=torch.uint8)
     assert plain.pick(bytes(Pair(3, 4)), 1, modes) == 3 + 4 + 1 + 7
-    with pytest.raises(TypeError, match=r"'pair' \(Pair\): .*does not know the members of Pair; pass bytes, bytes\("):
+    with pytest.raises(TypeError, match=r"'pair' \(Pair\): .*knows no member of Pair; pass bytes, bytes\("):
         plain.pick(Pair(3, 4), 1, modes)
     assert plain.nested(bytes(Nested(5, (Pair(0, 0), Pair(1, 2))))) == 8
 

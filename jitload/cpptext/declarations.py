@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from jitload.candidate import Candidate
@@ -173,8 +173,10 @@ def _merge(first: Candidate, second: Candidate) -> Candidate:
 
 # ---- parameters ----------------------------------------------------------------------------------------------------
 
-_PARAMETER_ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "__align__", "alignas"})
-_DROPPED = frozenset({"__grid_constant__", "__restrict__", "__restrict", "restrict", "register", "typename"})
+_ATTRIBUTES_WITH_ARGUMENTS = ("__attribute__", "__attribute", "__declspec", "__align__", "__builtin_align__", "alignas")
+_DROPPED = frozenset({
+    *_ATTRIBUTES_WITH_ARGUMENTS, "__grid_constant__", "__restrict__", "__restrict", "restrict", "register", "typename",
+})  # fmt: skip
 _NOT_A_TYPE = frozenset({"const", "volatile", "struct", "class", "union", "enum"})
 _BUILTINS = ("void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto")
 _NOT_A_NAME = _NOT_A_TYPE.union(_BUILTINS, ("wchar_t", "char8_t", "char16_t", "char32_t", "__int128"))
@@ -210,17 +212,44 @@ def write_tokens(tokens: Sequence[Token]) -> str:
     return written
 
 
+def read_variables(declaration: Sequence[Token]) -> Iterator[tuple[str, str]]:
+    """Yield a `(type, name)` pair for each variable in a declaration, without functions and bit fields.
+
+    The type of an array is that of its elements.
+
+    Example:
+        >>> list(read_variables(tokenize("Pair a[2] = {f(1)}, *b, c : 3, (*d)(int)")))
+        [('Pair', 'a'), ('Pair*', 'b'), ('Pair (*)(int)', 'd')]
+    """
+    first, *others = map(_declaration, _split_at_commas(declaration))
+    name = _read_parameter(first)[1]
+    specifiers = [*takewhile(lambda token: token.text not in ("*", "&", "(", "[", name), first)]
+    for tokens in (first, *([*specifiers, *other] for other in others)):
+        groups = [tokens[start : end + 1] for start, end in _groups(tokens) if tokens[start].text != "["]
+        starts = {group[0].text for group in groups}
+        if "(" in starts and not _inner_declarator(tokens):
+            return  # a function, perhaps with the members that a constructor initializes
+        type_, name = _read_parameter([token for group in groups for token in group])
+        if name and ":" not in starts:
+            yield type_, name
+
+
 def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
     pieces: list[list[Token]] = [[]]
-    index = 0
-    while index < len(tokens):
-        end = _group_end(tokens, index)
-        if tokens[index].text == ",":
+    for start, end in _groups(tokens):
+        if tokens[start].text == ",":
             pieces.append([])
         else:
-            pieces[-1] += tokens[index : end + 1]
-        index = end + 1
+            pieces[-1] += tokens[start : end + 1]
     return pieces
+
+
+def _groups(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last index of each group in brackets, and of each token outside brackets."""
+    end = -1
+    while (start := end + 1) < len(tokens):
+        end = _group_end(tokens, start)
+        yield start, end
 
 
 def _group_end(tokens: Sequence[Token], index: int) -> int:
@@ -251,31 +280,25 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
 
 
 def _declaration(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens of a parameter's type and name, without default value, attributes and words like `register`."""
+    """Return a type and a name without initializer, body of a class, attributes and words like `register`."""
     kept: list[Token] = []
-    index = 0
-    while index < len(tokens):
-        text, following = (tokens[index].text, tokens[index + 1].text if index + 1 < len(tokens) else "")
+    texts = [token.text for token in tokens]
+    for start, end in _groups(tokens):
+        text = texts[start]
+        is_attribute = texts[start : start + 2] == ["[", "["] or (
+            text == "(" and start > 0 and texts[start - 1] in _ATTRIBUTES_WITH_ARGUMENTS
+        )
         if text == "=":
             break
-        end = _group_end(tokens, index)
-        if text == "[" and following == "[":
-            pass
-        elif text in _PARAMETER_ATTRIBUTES and following == "(":
-            end = _group_end(tokens, index + 1)
-        elif text not in _DROPPED:
-            kept += tokens[index : end + 1]
-        index = end + 1
+        if not is_attribute and text != "{" and text not in _DROPPED:
+            kept += tokens[start : end + 1]
     return kept
 
 
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
     """Return the (start, end) of the tokens inside the `(*name)` of a function pointer, or None for other types."""
-    for index in range(1, len(tokens) - 1):
-        if tokens[index].text == "(" and tokens[index + 1].text in ("*", "&"):
-            end = find_closing(tokens, index)
-            return (index + 1, end) if end > 0 else None
-    return None
+    groups = ((start + 1, end) for start, end in _groups(tokens) if start > 0 and tokens[start].text == "(")
+    return next(((start, end) for start, end in groups if tokens[start].text in ("*", "&")), None)
 
 
 def _is_name(tokens: Sequence[Token], index: int) -> bool:

@@ -15,7 +15,7 @@ class _Numbers(NamedTuple):
     """Consecutive numbers in a structure, one part of `Parameter.layout`: `f4*2@8`, or `f4*6@8/12` with rows' sizes.
 
     The kinds are `f` (float), `r` (bfloat16), `i` and `u` (integers, bool, pointers), `b` (bytes of any meaning) and
-    `?` (bytes whose meaning is not known).
+    `?` (padding, or bytes whose meaning is not known).
     """
 
     kind: str
@@ -73,8 +73,8 @@ def _compare(member: _Member, numbers: _Numbers, parameter_type: str) -> str | N
     has = f"has {_name(member.kind, member.size)} at byte {member.offset}"
     if numbers.kind == "?" and member[::2] != ("i", 1):
         return (
-            f"{has}, where jitload does not know the members of {parameter_type}; pass bytes, bytes(structure), which "
-            f"are not checked, or declare bytes there: c_ubyte * {len(numbers.bytes)}"
+            f"{has}, where jitload knows no member of {parameter_type}; pass bytes, bytes(structure), which are not "
+            f"checked, or declare bytes there: c_ubyte * {len(numbers.bytes)}"
         )
     is_same = (member.kind == "f") == (numbers.kind == "f") and member.size == numbers.size
     if not numbers.is_comparable or (is_same and (member.offset - numbers.bytes.start) % member.size == 0):

@@ -44,7 +44,7 @@ struct __jitload_nth_parameter<__jitload_i, __jitload_r(__jitload_p, __jitload_a
 template<class __jitload_r, class __jitload_p, class... __jitload_a>
 struct __jitload_nth_parameter<0, __jitload_r(__jitload_p, __jitload_a...)> : __jitload_element<__jitload_p> {};
 template<unsigned long __jitload_offset, unsigned long __jitload_size, class __jitload_t> struct __jitload_field;
-template<unsigned long __jitload_name, unsigned long __jitload_size, bool __jitload_is_complete> struct __jitload_whole;
+template<unsigned long __jitload_name, unsigned long __jitload_size> struct __jitload_whole;
 #ifdef __CUDACC_RTC__ /* 114: no definition, which is an error if an argument is in an anonymous namespace */
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 114
@@ -167,8 +167,7 @@ def _member(type_: str, path: str) -> str:
 def _expressions(type_: str, structure: Structure, offset: str) -> Iterator[str]:
     """Yield template instances whose names contain the members of a structure. `type_` is the structure's C++ type."""
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
-    is_complete = "true" if structure.is_complete else "false"
-    whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
+    whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_})>"
     fields = [
         f"__jitload_field<{offset.format(type_, field.name)}, sizeof({_member(type_, field.name)}), "
         f"typename __jitload_promote<decltype({_member(type_, field.name)})>::__jitload_type>"
@@ -201,13 +200,11 @@ class Layout(NamedTuple):
         structure: The structure's type.
         members: The members, or some of them: several layouts may describe one structure.
         size: The structure's size in bytes.
-        is_complete: Whether all members of the structure are known. The bytes between them are then padding.
     """
 
     structure: str
     members: tuple[Member, ...]
     size: int = 0
-    is_complete: bool = False
 
 
 def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
@@ -218,16 +215,16 @@ def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
 
 def _read_layout(readable: str) -> Layout | None:
     name, *parts = _arguments(readable.removeprefix("void __jitload_members"))
-    members, size, is_complete = [], 0, False
+    members, size = [], 0
     for part in parts:
-        first, second, third = _arguments(part[part.index("<") :])
-        if part.startswith("__jitload_field"):
-            members.append(Member(int(first[:-2]), int(second[:-2]), third))
+        first, second, *types = _arguments(part[part.index("<") :])
+        if types:
+            members.append(Member(int(first[:-2]), int(second[:-2]), types[0]))
         elif int(first[:-2]) != name_number(_without_arguments(name)):
             return None  # the guess matched another structure with members of these names
         else:
-            size, is_complete = int(second[:-2]), third == "true"
-    return Layout(name, tuple(members), size, is_complete) if members else None
+            size = int(second[:-2])
+    return Layout(name, tuple(members), size) if members else None
 
 
 def _arguments(text: str) -> list[str]:
@@ -254,7 +251,7 @@ def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
 
 def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
     """Yield a member's contents in the format of `Parameter.layout`: `f4*2@8` is two floats of four bytes at byte 8."""
-    array = re.fullmatch(r"(.*?) ?((?:\[\d+\])+)", member.type)
+    array = re.fullmatch(r"([^()]*?) ?((?:\[\d+\])+)", member.type)  # parentheses are in types of pointers
     element = (array[1] if array else member.type).removesuffix(" const")
     extents = [int(extent) for extent in re.findall(r"\d+", array[2])] if array else []
     count = math.prod(extents)
@@ -262,7 +259,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
         kind, size, width = scalars
         rows = [*extents[1:], *((width,) if extents and width > 1 else ())]
         sizes = "".join(f"/{size * math.prod(rows[index:])}" for index in range(len(rows)))
-        yield f"{kind}{size}*{width * count}@{member.offset}{sizes}"
+        yield f"{kind}{size}*{member.size // size}@{member.offset}{sizes}"
     elif element in structures and 0 < count <= _MAX_ELEMENTS:
         for index in range(count):
             start = member.offset + index * (member.size // count)
@@ -273,10 +270,10 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
-    """Yield a member of type `?` for each gap in the known members. Yield nothing if the layout is complete."""
+    """Yield a member of type `?` for each gap between the known members: padding, or members that are not known."""
     end = 0
     for member in (*layout.members, Member(layout.size, 0, "")):
-        if member.offset > end and not layout.is_complete:
+        if member.offset > end:
             yield Member(end, member.offset - end, "?")
         end = max(end, member.offset + member.size)
 
