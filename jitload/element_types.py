@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from jitload.model import ParameterKind  # its dataclasses slow `import jitload` down
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6  # DLPack's codes, of which each float8 has its own
 
 
-class ElementType:  # not a named tuple, because creating one takes longer than creating all rows
+class ElementType(NamedTuple):
     """A type of elements, which is also the type of a parameter that is passed by value.
 
     Attributes:
@@ -25,22 +25,15 @@ class ElementType:  # not a named tuple, because creating one takes longer than 
         tolerance: The relative and absolute tolerance of comparisons, those of torch.testing.assert_close.
     """
 
-    __slots__ = ("aliases", "code", "cpp", "dtype", "header", "kind", "size", "tolerance", "triton")
-
-    def __init__(  # noqa: PLR0913, PLR0917  one for each attribute
-        self,
-        dtype: str,
-        code: int,
-        size: int,
-        kind: ParameterKind,
-        cpp: str,
-        triton: str,
-        header: str = "",
-        aliases: tuple[str, ...] = (),
-        tolerance: tuple[float, float] = (0.0, 0.0),
-    ) -> None:
-        self.dtype, self.code, self.size, self.kind, self.cpp = dtype, code, size, kind, cpp
-        self.triton, self.header, self.aliases, self.tolerance = triton, header, aliases, tolerance
+    dtype: str
+    code: int
+    size: int
+    kind: ParameterKind
+    cpp: str
+    triton: str
+    header: str = ""
+    aliases: tuple[str, ...] = ()
+    tolerance: tuple[float, float] = (0.0, 0.0)
 
 
 _E4M3, _E5M2, _E8M0 = (0.125, 1e-5), (0.25, 1e-5), (0.5, 1e-5)

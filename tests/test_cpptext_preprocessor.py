@@ -34,7 +34,7 @@ CONDITIONS = {
     "#if defined(NEVER) && !defined(A) || VERSION > 2": False,
     f"#if {'(' * 5000}0": None,
     "#if __RESERVED": None,
-    "#if UNDONE && EITHER": None,
+    "#if UNDONE && EITHER": True,
     "#if UNDONE && F(N)": None,
     "#if UNDONE && BOTH": False,
     "#if \N{KELVIN SIGN}": None,

@@ -15,7 +15,7 @@ from support.fatbins import fatbin_of, symbols_in
 from support.program import CUBIN
 from support.wrappers import SOURCES, find_cuda_headers, include_flags, load, run_compiler
 
-from jitload.cuda.fatbin import FatbinEntry, make_fatbin, read_fatbin, select_cubin, select_ptx
+from jitload.cuda.fatbin import FatbinEntry, make_fatbin, read_fatbin, select_image
 from jitload.errors import JitLoadError, LoadError
 from jitload.utils.embed_cubin import embed_cubin, main
 
@@ -270,11 +270,11 @@ def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes():
         )
     )
     assert [entry.arch for entry in entries] == ["compute_80", "compute_90a", "compute_100f", "compute_100a"]
-    chosen = {arch: select_ptx(entries, arch).decode() for arch in ("sm_75", "sm_90", "sm_90a", "sm_100", "sm_100a")}
-    assert chosen == {"sm_75": "", "sm_90": "80", "sm_90a": "90a", "sm_100": "100f", "sm_100a": "100a"}
-    assert [select_ptx(entries, arch) for arch in ("sm_103a", "sm_120")] == [b"100f", b"80"]
+    chosen = {"sm_75": "", "sm_90": "80", "sm_90a": "90a", "sm_100": "100f", "sm_100a": "100a"}
+    assert {arch: select_image(entries, arch, is_ptx=True).decode() for arch in chosen} == chosen
+    assert [select_image(entries, arch, is_ptx=True) for arch in ("sm_103a", "sm_120")] == [b"100f", b"80"]
     cubins = [FatbinEntry(arch=arch, code=arch.encode()) for arch in ("sm_100a", "sm_100f", "sm_100")]
-    assert [select_cubin(cubins, arch) for arch in ("sm_100a", "sm_103")] == [b"sm_100a", b"sm_100f"]
+    assert [select_image(cubins, arch, is_ptx=False) for arch in ("sm_100a", "sm_103")] == [b"sm_100a", b"sm_100f"]
 
 
 def test_nvidias_fatbins_are_read_and_written_alike(tmp_path):

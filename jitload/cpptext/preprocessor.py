@@ -19,8 +19,8 @@ from jitload.cpptext.lexer import Token, join_lines, strip_comments, strip_heade
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
-# are those under NVRTC: None means undefined, and "" means that the value is not known.
-NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
+# are those under NVRTC: None means undefined, and `_jitload` a number that is not known.
+NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": "_jitload"}
 HEADER_NAME = r'"([^"\n]+)"|<([^>\n]+)>'
 
 _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
@@ -28,7 +28,6 @@ _DEFINITION = r"(?s)([\w$]+)(.*)"
 _MACRO_OPTION = r"(?s)(?:-D|--define-macro=)(\w+)(?:=(.*))?"
 _INTEGER = r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*"
 _WORD_OR_STRING = r""""[^"]*"|'[^']*'|\w+"""
-_LOOSE = r"\|\||\bor\b|[?,]"  # operators that bind less than `&&`
 _MAX_LENGTH = 2000  # characters of a condition or of an expansion; longer ones are not read
 _MAX_EXPANSIONS = 1000  # limits the expansion of nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[int, int], bool]]] = {
@@ -86,10 +85,13 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
 
 
 def macros_with(words: Collection[str], runs: Iterable[Run]) -> set[str]:
-    """Return the names of the macros whose bodies contain one of the words."""
-    definitions = (directive.text for directive, _ in runs if directive and directive.name == "define")
-    parts = (text.partition(" ") for text in definitions)
-    return {name.partition("(")[0] for name, _, body in parts if any(word in body for word in words)}
+    """Return the names of the macros whose bodies contain one of the words, themselves or through other macros."""
+    definitions = (run for directive, run in runs if directive and directive.name == "define" and run[2:])
+    bodies = [(run[2].text, {token.text for token in run[3:]}) for run in definitions]
+    found = {*words}
+    while added := {name for name, body in bodies if not found.isdisjoint(body)} - found:
+        found |= added
+    return found.difference(words)
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[str]:
@@ -206,23 +208,15 @@ class Macros:
             return are_defined.pop() if len(are_defined) == 1 else None
         return None if self.may_have_others or name.startswith("_") else False
 
-    def number(self, name: str) -> int | None:
-        """Return the integer that a macro stands for; None if its value is not certain or not an integer."""
-        bodies = {body or "" for body in self._definitions.get(name, ())}
-        match = re.fullmatch(_INTEGER, bodies.pop().strip()) if len(bodies) == 1 else None
-        return int(match[1], 0) if match else None
+    def expansions(self, text: str, undefined: str | None = None) -> list[str] | None:
+        """Return all possible macro expansions of a text; None if too many, or if a macro has parameters or `##`.
 
-    def is_operand(self, name: str) -> bool:
-        """Return whether all of a macro's possible values are operands of `&&`, even without parentheses."""
-        expanded = self.expansions(name)
-        return expanded is not None and not any(re.search(_LOOSE, text) for text in expanded)
-
-    def expansions(self, text: str) -> list[str] | None:
-        """Return all possible macro expansions of a text; None if too many, or if a macro has parameters or `##`."""
+        A macro that may be undefined also expands to `undefined`, unless this is None.
+        """
         expanded: list[str] = []
         pending = [text]
         for current in pending:  # grows meanwhile
-            pairs = ((word, self._bodies(word[0])) for word in re.finditer(_WORD_OR_STRING, current))
+            pairs = ((word, self._bodies(word[0], undefined)) for word in re.finditer(_WORD_OR_STRING, current))
             word, bodies = next((pair for pair in pairs if pair[1]), (None, []))
             if word is None:
                 expanded.append(current)
@@ -233,8 +227,9 @@ class Macros:
                 return None
         return expanded
 
-    def _bodies(self, name: str) -> list[str]:
-        return [body for body in self._definitions.get(name, ()) if body is not None]
+    def _bodies(self, name: str, undefined: str | None) -> list[str]:
+        bodies = (undefined if body is None else body for body in self._definitions.get(name, ()))
+        return [body for body in bodies if body is not None]
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------------
@@ -304,10 +299,7 @@ def _value(directive: Directive, macros: Macros) -> bool | None:
 
 
 def _condition(text: str, macros: Macros) -> int | None:
-    """Return the value of a condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses.
-
-    The condition is rewritten for Python's parser, with `~` for `!`, which has the same precedence.
-    """
+    """Return the value of a condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
 
     def is_defined(match: re.Match[str]) -> str:
         return f"{macros.is_defined(match[1] or match[2])}"
@@ -315,6 +307,15 @@ def _condition(text: str, macros: Macros) -> int | None:
     if len(text) > _MAX_LENGTH or not text.isascii() or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
         return None
     text = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
+    values = {_value_of(expanded, macros) for expanded in macros.expansions(text, undefined="0") or ("",)}
+    return values.pop() if len(values) == 1 else None
+
+
+def _value_of(text: str, macros: Macros) -> int | None:
+    """Return the value of a condition without macros; None if it is not certain.
+
+    The condition is rewritten for Python's parser, with `~` for `!`, which has the same precedence.
+    """
     text = re.sub(rf"\b{_INTEGER}\b", r"\1", re.sub(r"!(?!=)|\bnot\b", "~", text))
     try:
         return _evaluate(ast.parse(text.replace("&&", " and ").replace("||", " or ").strip(), mode="eval").body, macros)
@@ -331,9 +332,7 @@ def _evaluate(node: ast.expr, macros: Macros) -> int | None:
         case ast.Name("true" | "false" as name):
             value = int(name == "true")
         case ast.Name(name):
-            value = 0 if macros.is_defined(name) is False else macros.number(name)
-            if value is None and not macros.is_operand(name):
-                raise ValueError(name)
+            value = 0 if macros.is_defined(name) is False else None
         case ast.Call():  # a macro with parameters may stand for anything
             raise ValueError(ast.unparse(node))
         case ast.UnaryOp(ast.Invert(), operand):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jitload.cpptext.lexer import Token, read_header, strip_header, tokenize
+from jitload.cpptext.lexer import read_header, strip_header, tokenize
 from jitload.cpptext.preprocessor import (
     HEADER_NAME,
     NVRTC_MACROS,
@@ -26,10 +26,10 @@ from jitload.cpptext.preprocessor import (
 
 SourceKind = Literal["device", "host", "mixed"]
 
-_LAUNCH_FUNCTIONS = frozenset((
-    "cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel",
+_LAUNCHES = (
+    "<<<", "cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel",
     "cudaLaunchCooperativeKernelMultiDevice",
-))  # fmt: skip
+)  # fmt: skip
 # Matches the headers of algorithms that host code calls. Kernels may use Thrust's other headers, too.
 HOST_ALGORITHMS = (
     r"cub/device/|thrust/"
@@ -73,13 +73,12 @@ def classify(
     if for_nvrtc and not is_host_like:
         tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
     runs = list(split_directives(tokens))
-    kernel_words = {"__global__", *macros_with(("__global__",), runs)}
-    has_kernels = any(token.text in kernel_words for token in tokens if not token.in_directive)
+    has_kernels = _uses(("__global__",), runs)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
     includes = (directive.text for directive, _ in runs if directive and directive.name == "include")
     headers = [name[1] or name[2] for text in includes if (name := re.match(HEADER_NAME, text))]
     needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in headers)
-    launches = _has_launch(_without_unused_macros(runs)) or any(re.match(HOST_ALGORITHMS, name) for name in headers)
+    launches = _uses(_LAUNCHES, runs) or any(re.match(HOST_ALGORITHMS, name) for name in headers)
     if launches or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
@@ -87,26 +86,14 @@ def classify(
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
 
 
-def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
-    named = [(directive.name if directive else "", run) for directive, run in runs]
-    definitions = ("define", "undef")  # the third token of such a line is the macro's name, which is not a use
-    words = {token.text for name, run in named if name not in definitions for token in run}
-    bodies = [(run[2].text, {token.text for token in run[3:]}) for name, run in named if name == "define" and run[2:]]
-    known = 0
-    while known < len(words):
-        known = len(words)
-        words.update(*(body for macro, body in bodies if macro in words))
-    for name, run in named:
-        if name != "define" or any(token.text in words for token in run[2:3]):
-            yield from run
+def _uses(words: Collection[str], runs: Sequence[Run]) -> bool:
+    """Return whether code outside directives has one of the words, or a macro that contains one.
 
-
-def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Return whether the tokens launch a kernel, with `<<<` or a launch function. `operator<<<` does not count."""
-    texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
-    return not _LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
-        text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
-    )
+    `operator<<<` does not launch a kernel.
+    """
+    wanted = {*words, *macros_with(words, runs)}
+    code = ("", *(token.text for directive, run in runs if not directive for token in run))
+    return any(text in wanted and before != "operator" for before, text in pairwise(code))
 
 
 def headers_need_nvcc(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
@@ -188,5 +175,4 @@ def with_header_names(text: str, home: Path | None, include_dirs: Sequence[Path]
 def _has_kernels(text: str, options: Sequence[str], words: Sequence[str]) -> bool:
     """Return whether a host compiler would read launches, or one of the words, in a text."""
     live = live_tokens(tokenize(text), Macros(_HOST_COMPILER_MACROS, options))
-    tokens = [token for token in live if not token.in_directive]
-    return _has_launch(tokens) or any(token.text in words for token in tokens)
+    return _uses((*_LAUNCHES, *words), [*split_directives([*live])])

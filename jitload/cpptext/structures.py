@@ -144,22 +144,19 @@ def _walk(
 
     `scope` are the enclosing namespaces and classes. `is_template` says whether an enclosing class is a template.
     """
-    for names, tokens, _ in declarations_in(code, scope):
-        end = template_end(tokens)
-        declaration = tokens[end:]
-        words = [token.text for token in declaration]
-        opening = words.index("{") if "{" in words else -1
-        head = words[: opening if opening >= 0 else len(words)]
-        body = declaration[opening + 1 : find_closing(declaration, opening)] if opening >= 0 else ()
+    for names, tokens, opening in declarations_in(code, scope):
+        declaration = tokens[template_end(tokens) :]
+        head = [token.text for token in opening[template_end(tokens) :]]
+        body = declaration[len(head) + 1 : find_closing(declaration, len(head))] if len(opening) < len(tokens) else ()
         if head[:1] == ["using"] and head[2:3] == ["="]:
             yield Alias(head[1], type_name(" ".join(head[3:])))
-        elif head[:1] == ["typedef"] and opening < 0:
+        elif head[:1] == ["typedef"] and len(opening) == len(tokens):
             yield Alias(head[-1], type_name(" ".join(head[1:-1])))
         elif any(space in head for space in SPACES):
             if (_NOT_A_FIELD - {"static", "extern"}).isdisjoint(head):
                 yield from ("::".join((*names, name)) for _, name in read_variables(declaration))
         elif structure := _structure(declaration, head, body, names):
-            structure = structure._replace(is_template=end > 0 or is_template)
+            structure = structure._replace(is_template=len(declaration) < len(tokens) or is_template)
             yield structure
             members = _walk(body, tuple(structure.name.split("::")), is_template=structure.is_template)
             yield from (entry for entry in members if not isinstance(entry, str))

@@ -91,16 +91,13 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
         raise LoadError(f"{name}: this fatbin is damaged or cut off ({error}). Compile it again.") from error
 
 
-def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
-    """Return the cubin that the driver would choose for an architecture, or b"" if no cubin runs on it."""
-    cubins = [entry for entry in entries if entry.code and not entry.is_ptx and runs_on(entry.arch, arch)]
-    return max(cubins, key=_specificity).code if cubins else b""
+def select_image(entries: Sequence[FatbinEntry], arch: str, *, is_ptx: bool) -> bytes:
+    """Return the cubin that the driver would choose for an architecture, or b"" if no cubin runs on it.
 
-
-def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
-    """Return the newest PTX that can be compiled for an architecture, or b"" if there is none."""
-    texts = [entry for entry in entries if entry.code and entry.is_ptx and runs_on(entry.arch, arch)]
-    return max(texts, key=_specificity).code if texts else b""
+    If `is_ptx` is true, return the newest PTX that can be compiled for the architecture instead.
+    """
+    images = [e for e in entries if e.code and e.is_ptx is is_ptx and runs_on(e.arch, arch)]
+    return max(images, key=_specificity).code if images else b""
 
 
 def _specificity(entry: FatbinEntry) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from jitload.elf import file as elf
-from jitload.elf.file import ElfError, ElfFile, Section, Symbol
+from jitload.elf.file import ElfError, ElfFile, Header, Section, Symbol
 from jitload.errors import LoadError
 from jitload.model import Cubin, Kernel, Parameter, Variable, untyped_parameters
 
@@ -50,7 +50,10 @@ def read_cubin(
     if problem := _find_problem(data):
         raise LoadError(f"{name}: {problem}")
     try:
-        return _CubinReader(bytes(data), spill_bytes or {}).read()
+        file = ElfFile(bytes(data))
+        if problem := _find_elf_problem(file.header):
+            raise LoadError(f"{name}: {problem}")
+        return _CubinReader(bytes(data), file, spill_bytes or {}).read()
     except (ElfError, struct.error, UnicodeError) as error:
         raise LoadError(f"{name}: this cubin is damaged: {error}. Compile it again.") from error
 
@@ -82,10 +85,7 @@ _FORMATS = (
 
 
 def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
-    """Return the reason why the data is not a linked 64-bit cubin, or None.
-
-    Only the beginning of the data is checked.
-    """
+    """Return the reason why the data is not an ELF file, or None."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         return f"a cubin must be bytes, got {type(data).__name__}."
     head = bytes(data[:4096])
@@ -94,18 +94,13 @@ def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
     if head[:4] != b"\x7fELF":
         start = f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
         return _recognize(head) or start
-    if len(head) < elf.HEADER_SIZE:
-        return f"this ELF file is cut off after {len(head)} bytes. Compile it again."
-    return _find_elf_problem(head)
+    return None
 
 
-def _find_elf_problem(head: bytes) -> str | None:
-    if head[4:6] != b"\2\1":
-        return "this ELF file is not 64-bit little endian, so it is not a cubin."
-    file_type, machine = struct.unpack_from("<HH", head, 16)
-    if machine != elf.EM_CUDA:
-        return f"this ELF file is for machine {machine}, so it is not a cubin. It may be a host library."
-    if file_type != elf.ET_EXEC:
+def _find_elf_problem(header: Header) -> str | None:
+    if header.machine != elf.EM_CUDA:
+        return f"this ELF file is for machine {header.machine}, so it is not a cubin. It may be a host library."
+    if header.type != elf.ET_EXEC:
         return (
             "this is a relocatable CUDA object, not a linked cubin: compile without -dc/-rdc, or link it with nvlink."
         )
@@ -119,9 +114,9 @@ def _recognize(head: bytes) -> str | None:
 class _CubinReader:
     """Reads a cubin. Raises ElfError, struct.error or UnicodeError if the cubin is damaged."""
 
-    def __init__(self, data: bytes, spill_bytes: Mapping[str, int]) -> None:
+    def __init__(self, data: bytes, file: ElfFile, spill_bytes: Mapping[str, int]) -> None:
         self.data = data
-        self.file = ElfFile(data)
+        self.file = file
         self.symbols = self.file.symbols()
         self.sections = {section.name: section for section in self.file.sections}
         self.spill_bytes = spill_bytes

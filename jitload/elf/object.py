@@ -29,17 +29,16 @@ class ObjectFile:
 
     def __init__(self, data: bytes, *, path: str) -> None:
         self._path = path
-        if problem := _find_problem(data):
-            raise LoadError(f"{path} {problem}")
+        if data.startswith(b"BC\xc0\xde"):
+            raise LoadError(f"{path} {_LTO}")
         try:
             self._file = ElfFile(data)
-            if sum(section.type == elf.SHT_SYMTAB for section in self._file.sections) != 1:
-                raise LoadError(f"{path} has no table of symbols: was it stripped? Compile it again.")
-            self._symbols = self._file.symbols()
+            problem = _find_problem(self._file)
+            self._symbols = [] if problem else self._file.symbols()
         except ElfError as error:
-            raise LoadError(f"{path} {_DAMAGED}") from error
-        if any(section.name.startswith(".gnu.lto_") for section in self._file.sections):
-            raise LoadError(f"{path} {_LTO}")
+            raise LoadError(f"{path} is not a 64-bit little-endian object file: {error}") from error
+        if problem:
+            raise LoadError(f"{path} {problem}")
 
     def missing_cubins(self) -> tuple[str, ...]:
         """Return the names in `TVM_FFI_EMBED_CUBIN(…)` whose cubins have not been embedded."""
@@ -116,17 +115,12 @@ class ObjectFile:
 _LTO = "was compiled with -flto and holds no machine code yet. Compile this file with -fno-lto."
 
 
-def _find_problem(data: bytes) -> str | None:
-    """Return the reason why the data is not a 64-bit little-endian object file for CPUs, or None."""
-    if data.startswith(b"BC\xc0\xde"):
-        return _LTO
-    if data[:6] != b"\x7fELF\2\1":
-        return f"is not a 64-bit little-endian object file: it begins with {data[:8]!r}."
-    if len(data) < elf.HEADER_SIZE:
-        return _DAMAGED
-    file_type, machine = struct.unpack_from("<HH", data, 16)
-    if machine == elf.EM_CUDA:
+def _find_problem(file: ElfFile) -> str | None:
+    """Return the reason why an ELF file is not an object file for CPUs that can be edited, or None."""
+    if file.header.machine == elf.EM_CUDA:
         return "is CUDA machine code; --input-obj must be the object of the C++ that has TVM_FFI_EMBED_CUBIN(name)."
-    if file_type != elf.ET_REL:
+    if file.header.type != elf.ET_REL:
         return "is not an object file, but perhaps a program or a library: compile with -c."
-    return None
+    if sum(section.type == elf.SHT_SYMTAB for section in file.sections) != 1:
+        return "has no table of symbols: was it stripped? Compile it again."
+    return _LTO if any(section.name.startswith(".gnu.lto_") for section in file.sections) else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
+from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_image
 from jitload.cuda.nvjitlink import Format, LinkJob, link
 from jitload.elf.cubin import read_cubin
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
@@ -75,9 +75,9 @@ def compile_image(
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
-        if not options and (code := select_cubin(entries, target)):
+        if not options and (code := select_image(entries, target, is_ptx=False)):
             return replace(typed_cubin(read_cubin(code, name=name)), arch=target)
-        if text := select_ptx(entries, target):
+        if text := select_image(entries, target, is_ptx=True):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 

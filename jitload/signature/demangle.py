@@ -83,8 +83,7 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
         return None, None
-    functions = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
-    types = [_split_function(function.strip())[1] for function in functions]
+    types = [_split_function(function)[1] for function in template_arguments(readable)]
     return types[0], types[-1]
 
 
@@ -116,8 +115,7 @@ def read_host_probe(symbol: str) -> HostProbe:
             "the types of a host function cannot be read: its mangled name is too long, or the compiler left it out. "
             "Export it with TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) instead."
         )
-    parts = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
-    function, name, *numbers = (part.strip() for part in parts[:-1])
+    function, name, *numbers = template_arguments(readable)[:-1]
     result, types = _split_function(function)
     kinds, sizes, alignments = (tuple(int(n) for n in re.findall(r"(\d+)ul", text)) for text in numbers)
     return HostProbe(name.removeprefix("__jitload_name_"), result.strip(), types or (), kinds[0], sizes, alignments)
@@ -140,6 +138,11 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
     if parameters in ("", "void"):
         return text[:start], ()
     return text[:start], tuple(type_.strip() for type_ in split_top_level(parameters, ","))
+
+
+def template_arguments(text: str) -> list[str]:
+    """Return the arguments in the `<…>` of a template instance, such as `__jitload_field<0ul, float>`."""
+    return [argument.strip() for argument in split_top_level(text[text.index("<") + 1 : text.rindex(">")], ",")]
 
 
 def split_top_level(text: str, separator: str) -> list[str]:

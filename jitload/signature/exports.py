@@ -272,32 +272,24 @@ def choose_export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
         >>> list(choose_export_names(cubin.kernels))  # ns::scale<float, 4> and ns::scale<int, 4>
         ['ns__scale__float_4', 'ns__scale__int_4']
     """
-    names = [_unqualified(kernel) for kernel in kernels]
-    for longer in (_qualified, _with_arguments, _with_types):
+    forms = [_name_forms(kernel) for kernel in kernels]
+    names = [form[0] for form in forms]
+    for longer in (1, 2, 3):
         counts = Counter(names)
-        names = [longer(kernel) if counts[name] > 1 else name for name, kernel in zip(names, kernels, strict=True)]
+        names = [form[longer] if counts[name] > 1 else name for name, form in zip(names, forms, strict=True)]
     exports: dict[str, Kernel] = {}
     for name, kernel in zip(names, kernels, strict=True):
         exports[make_unique_name(_truncate(name), exports)] = kernel
     return exports
 
 
-def _unqualified(kernel: Kernel) -> str:
-    return _identifier(kernel.name.partition("<")[0].rpartition("::")[2])
-
-
-def _qualified(kernel: Kernel) -> str:
-    return "__".join(map(_identifier, kernel.name.partition("<")[0].split("::")))
-
-
-def _with_arguments(kernel: Kernel) -> str:
-    _, bracket, arguments = kernel.name.partition("<")
-    return _qualified(kernel) + (f"__{_words(arguments.removesuffix('>'))}" if bracket else "")
-
-
-def _with_types(kernel: Kernel) -> str:
+def _name_forms(kernel: Kernel) -> tuple[str, str, str, str]:
+    """Return a kernel's name alone, with its namespaces, also with its template arguments, and also with its types."""
+    name, _, arguments = kernel.name.partition("<")
+    parts = [*map(_identifier, name.split("::"))]
+    instance = [*parts, _words(arguments.removesuffix(">"))] if arguments else parts
     types = [parameter.type for parameter in kernel.parameters] or ["void"]
-    return "__".join([_with_arguments(kernel), *map(_words, types)])
+    return parts[-1], "__".join(parts), "__".join(instance), "__".join([*instance, *map(_words, types)])
 
 
 def _words(text: str) -> str:

@@ -17,7 +17,7 @@ from jitload.cpptext.declarations import find_unambiguous
 from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.structures import Declarations, Structure, type_name
 from jitload.request.kind import unqualified
-from jitload.signature.demangle import demangle, name_number, split_top_level
+from jitload.signature.demangle import demangle, name_number, template_arguments
 from jitload.signature.probe import kernel_expression
 from jitload.signature.types import describe_type, find_undeclared_name, resolve_aliases, scalars_in
 
@@ -214,10 +214,10 @@ def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
 
 
 def _read_layout(readable: str) -> Layout | None:
-    name, *parts = _arguments(readable.removeprefix("void __jitload_members"))
+    name, *parts = template_arguments(readable)
     members, size = [], 0
     for part in parts:
-        first, second, *types = _arguments(part[part.index("<") :])
+        first, second, *types = template_arguments(part)
         if types:
             members.append(Member(int(first[:-2]), int(second[:-2]), types[0]))
         elif int(first[:-2]) != name_number(_without_arguments(name)):
@@ -225,11 +225,6 @@ def _read_layout(readable: str) -> Layout | None:
         else:
             size = int(second[:-2])
     return Layout(name, tuple(members), size) if members else None
-
-
-def _arguments(text: str) -> list[str]:
-    """Return the template arguments in `<…>`."""
-    return [argument.strip() for argument in split_top_level(text[1 : text.rindex(">")], ",")]
 
 
 def _without_arguments(name: str) -> str:
