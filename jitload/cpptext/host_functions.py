@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.candidate import Candidate
-from jitload.cpptext.declarations import Declarator, find_declarator, make_candidate
+from jitload.cpptext.declarations import Declarator, find_declarator, make_candidate, write_tokens
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
 from jitload.cpptext.scopes import (
@@ -33,11 +33,11 @@ _KEYWORDS = frozenset((
     "static_assert", "sizeof", "alignof", "true", "false",
 ))  # fmt: skip
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
-# Words in the names of types that only tvm-ffi converts.
-_FFI_WORDS = frozenset((
-    "tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType", "DLDevice",
-    "TVMFFIAny", "std", "string",
-))  # fmt: skip
+# Matches the names of types that only tvm-ffi converts.
+_FFI_TYPE = (
+    r"\b(?:tvm|ffi|TensorView|DL(?:Tensor|ManagedTensor(?:Versioned)?|DataType|Device)|TVMFFIAny|string)\b"
+    r"|\bstd\b(?!::(?:complex|byte|\w+_t)\b)"
+)
 
 # Headers of libraries that only host code calls. Kernels may use the types of the headers that do not match.
 _HOST_LIBRARY = (
@@ -117,24 +117,15 @@ def has_main(texts: Iterable[str]) -> bool:
     return any(candidate.is_definition and candidate.name == "main" for candidate in found)
 
 
-def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens without the `std` of `std::byte`, `std::complex` and types such as `std::size_t`."""
-    for index, token in enumerate(tokens):
-        following = tokens[index + 2].text if index + 2 < len(tokens) else ""
-        if token.text != "std" or not (following.endswith("_t") or following in ("complex", "byte")):
-            yield token
-
-
 def is_string(type_: str) -> bool:
     """Return whether a type is a C string. Only tvm-ffi can convert a Python `str` to a C string."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
 def _function(declaration: Sequence[Token], declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
-    tokens = declaration[: declarator.close + 1]
     candidate = make_candidate(declaration, declarator, namespaces)
-    words = {token.text for token in _without_plain_std(tokens)}
-    is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
+    text = write_tokens(declaration[: declarator.close + 1])
+    is_plain = not re.search(_FFI_TYPE, text) and not any(map(is_string, candidate.types))
     result = [t.text for t in declaration[: declarator.name_index] if t.text not in _SPECIFIERS]
     has_numbers_only = _NUMBER_WORDS.issuperset(result) and all(
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
