@@ -288,27 +288,22 @@ class _Parts:
 
         `reached` are the words in kept code.
         """
-        text, is_blank = self._text, bytearray(len(self._text))
-
-        def blank(start: int, end: int, value: bytes = b"\1") -> None:
-            is_blank[start:end] = value * (end - start)
-
+        text, blank = self._text, re.sub(r"[^\n]", " ", self._text)
+        kept = list(text)
         for declaration in self.declarations:
             if not declaration.is_kept:
-                blank(declaration.start, declaration.end)
+                kept[declaration.start : declaration.end] = blank[declaration.start : declaration.end]
         unused = "|".join(name for name in ("cub", "thrust") if not _uses(name, reached))
+        of_host = rf'{_HOST_LIBRARY}|[<"](?:{unused})/' if unused else _HOST_LIBRARY
         for run in self._directives:
             start, end = run[0].start, run[-1].start + len(run[-1].text)
-            blank(start, end, b"\0")
-            if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
-                is_unused = unused and re.search(f'[<"](?:{unused})/', text[start:end])
-                if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
-                    blank(start, end)
+            is_include = [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line
+            is_kept = not (is_include and re.search(of_host, text[start:end]))
+            kept[start:end] = (text if is_kept else blank)[start:end]
         for declaration in self.declarations:
             for start, end in declaration.host_spans if declaration.is_kept else ():
-                blank(start, end)
-        runs = ((match[0][0], text[match.start() : match.end()]) for match in re.finditer(b"\0+|\1+", is_blank))
-        return "".join(re.sub(r"[^\n]", " ", part) if value else part for value, part in runs)
+                kept[start:end] = blank[start:end]
+        return "".join(kept)
 
 
 def _uses(library: str, words: Iterable[str]) -> bool:
