@@ -23,16 +23,8 @@ from torch.fx import operator_schemas
 from jitload.errors import LaunchSpecError
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
-from jitload.operators.checks import (
-    check_requirement,
-    check_results,
-    check_tangents,
-    copy_if_overlapping,
-    is_alias_of,
-    is_recorded,
-)
-from jitload.operators.graphs import forget_graphs, functionalize, increment_versions, mark_caches, run_in_transforms
-from jitload.operators.outputs import allocation_error, allocation_names
+from jitload.operators.checks import check_tangents, is_recorded
+from jitload.operators.graphs import forget_graphs, functionalize, mark_caches, run_in_transforms
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
 from jitload.operators.signature import check_has_launch, read_function, with_defaults
@@ -337,17 +329,6 @@ def _compile(state: _State, function: Any) -> None:
     has_keywords = any(argument.keyword for argument in plan.inputs)
     names |= {
         **FUNCTIONS,
-        **allocation_names(),
-        "_any_requires_grad": torch._C._any_requires_grad,
-        "_is_grad_enabled": torch.is_grad_enabled,
-        "_forward_ad": forward_ad,
-        "_is_alias_of": is_alias_of,
-        "_copy_if_overlapping": copy_if_overlapping,
-        "_increment_version": torch._C._increment_version,
-        "_increment_versions": increment_versions,
-        "_allocation_error": allocation_error,
-        "_require": check_requirement,
-        "_results": check_results,
         "_fake": state.fake,
         "_to_device": _device_converter(function),
         "_function": _without_keywords(function) if has_keywords and _is_ffi_function(function) else function,

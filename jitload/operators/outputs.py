@@ -108,10 +108,10 @@ class Allocator:
 
     def _like(self, rule: re.Match[str], argument: Argument, dtype: str) -> str:
         model = self._tensor(rule["like"])
-        kind = "_zeros_like" if rule["zeros"] else "_empty_like"
+        kind = "zeros_like" if rule["zeros"] else "empty_like"
         # A kernel that takes a strided tensor may still want a contiguous output.
         is_plain = argument.is_strided or not model.is_strided
-        layout = "" if is_plain else ", memory_format=_contiguous_format"
+        layout = "" if is_plain else ", memory_format=contiguous_format"
         if not dtype:
             self._check_dtype(rule, argument, model)
         return f"{kind}(a_{rule['like']}{f', dtype={dtype}' if dtype else ''}{layout})"
@@ -123,11 +123,11 @@ class Allocator:
             reason = "takes several dtypes" if len(argument.dtypes) > 1 else "has no dtype of its own"
             raise self._error(f"{argument.name!r} {reason}: begin the rule with a dtype, 'float32[…]' or 'x.dtype[…]'")
         kind = "zeros" if rule["zeros"] else "empty"
-        dtype = dtype or f"_dtype_{expected}"
+        dtype = dtype or f"torch.{expected}"
         if self.model:
             return f"{self.model}.new_{kind}(({shape}), dtype={dtype})"
         device = "a_device" if self.has_device else "device"
-        return f"_{kind}(({shape}), dtype={dtype}, device=_device({device}))"
+        return f"{kind}(({shape}), dtype={dtype}, device=_device({device}))"
 
     def _size(self, text: str) -> str:
         return self._extents(text) if text.startswith("*") else self._expression(text)
@@ -179,7 +179,7 @@ class Allocator:
             )
         if not any(argument.accepts(rule["dtype"], kernel) for kernel in range(len(argument.dtypes))):
             raise self._wrong_dtype(rule, argument, rule["dtype"])
-        return f"_dtype_{rule['dtype']}"
+        return f"torch.{rule['dtype']}"
 
     def _check_dtype(self, rule: re.Match[str], argument: Argument, model: Argument) -> None:
         """Raise LaunchSpecError if no kernel takes an output with the dtype of the tensor `model`."""
@@ -229,10 +229,3 @@ def allocation_error(
     shapes = [f"{key} has shape {list(value.shape)}" for key, value in values.items() if hasattr(value, "shape")]
     facts = ", ".join(shapes + missing)
     return ValueError(f"{operator}(): {rule}: {reason}{f'; {facts}' if facts else ''}")
-
-
-def allocation_names() -> dict[str, object]:
-    """Return the globals that an `Allocator`'s expressions use, as a mapping from names to values."""
-    dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
-    functions = {f"_{name}": getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
-    return {**dtypes, **functions, "_contiguous_format": torch.contiguous_format}

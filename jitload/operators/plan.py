@@ -89,7 +89,7 @@ def _allocation(operator: str, name: str, rule: str, source: str, inputs: Sequen
     try:
         a_{name} = {source}
     except (AttributeError, IndexError, TypeError, ZeroDivisionError) as error:
-        raise _allocation_error({operator!r}, {text!r}, error, {values}, {optional}) from None"""
+        raise allocation_error({operator!r}, {text!r}, error, {values}, {optional}) from None"""
 
 
 def _check_has_effect(signature: Signature, out: Sequence[str], unwritten: Sequence[str]) -> None:
@@ -128,11 +128,20 @@ def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
 
 
 _SOURCE = """\
+import torch
+from torch import contiguous_format, empty, empty_like, is_grad_enabled, zeros, zeros_like
+from torch._C import _any_requires_grad, _increment_version
+from torch.autograd import forward_ad
+
+from jitload.operators.checks import check_requirement, check_results, copy_if_overlapping, is_alias_of
+from jitload.operators.graphs import increment_versions
+from jitload.operators.outputs import allocation_error
+
 def launch({parameters}):
 {keywords}{launch}
 
 def impl({parameters}):
-    if (_any_requires_grad({tensors}) and _is_grad_enabled()) or _forward_ad._current_level >= 0:
+    if (_any_requires_grad({tensors}) and is_grad_enabled()) or forward_ad._current_level >= 0:
         return _without_gradient({passed})
 {keywords}{launch}
 
@@ -162,10 +171,10 @@ def _write_source(
     optional = tuple(result.is_nullable for result in signature.returns)
     if signature.returns and not allocations:
         passed = ", ".join([*names, *(f"{a.name}=a_{a.name}" for a in inputs if a.keyword)])
-        results = f"    return _results(_fake({passed}), None, {f'{name}(), fake='!r}, {optional})"
+        results = f"    return check_results(_fake({passed}), None, {f'{name}(), fake='!r}, {optional})"
     if signature.returns:
         checks = f"{_tuple(tensors)}, {f'{name}()'!r}, {optional}"
-        launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
+        launch = [*_copy_inputs(inputs), f"    return check_results(_function({arguments}), {checks})"]
     else:
         steps = [*_copy_inputs(inputs), *_count_versions(inputs)]
         launch = [*allocations.values(), *steps, f"    _function({arguments})", results]
@@ -190,7 +199,7 @@ def _requirements(signature: Signature) -> Iterator[str]:
                 op, ast.Is | ast.IsNot
             ):
                 values = [ast.unparse(left), ast.unparse(right)]
-        yield f"    _require({signature.name!r}, {text!r}, lambda: {code}, lambda: {_tuple(values)})"
+        yield f"    check_requirement({signature.name!r}, {text!r}, lambda: {code}, lambda: {_tuple(values)})"
 
 
 def _read_keyword(argument: Argument) -> str:
@@ -209,7 +218,7 @@ def _copy_inputs(inputs: Sequence[Argument]) -> Iterator[str]:
         if argument.has_tensors and written.is_written and not argument.is_written:
             pair = f"(a_{argument.name}, a_{written.name})"
             is_plain = all(a.is_tensor and not a.is_nullable for a in (argument, written))
-            yield f"    {f'if _is_alias_of{pair}: ' * is_plain}a_{argument.name} = _copy_if_overlapping{pair}"
+            yield f"    {f'if is_alias_of{pair}: ' * is_plain}a_{argument.name} = copy_if_overlapping{pair}"
 
 
 def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
@@ -217,5 +226,5 @@ def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
     for argument in inputs:
         if argument.is_written:
             is_plain = argument.is_tensor and not argument.is_nullable
-            function = "_increment_version((a_{},))" if is_plain else "_increment_versions(a_{})"
+            function = "_increment_version((a_{},))" if is_plain else "increment_versions(a_{})"
             yield f"    {function.format(argument.name)}"
