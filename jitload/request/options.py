@@ -29,6 +29,16 @@ class Option(NamedTuple):
     has_value: bool = True
 
 
+def _any_dashes(*names: str) -> tuple[str, ...]:
+    return tuple(f"{dashes}{name}" for dashes in ("-", "--") for name in names)
+
+
+_ARCH = Option(_any_dashes("arch", "gpu-architecture"))
+_GENCODE = Option(_any_dashes("gencode", "generate-code"))
+_CODE = Option(_any_dashes("code", "gpu-code"))
+_LIBRARY = Option(("-l", "-L"))
+_RELOCATABLE = Option(_any_dashes("rdc", "relocatable-device-code"))
+_COMPILE_RELOCATABLE = Option(("-dc", "--device-c"), has_value=False)
 OPTIONS = (
     Option(("-D", "--define-macro"), "-D", "-D"),
     Option(("-U", "--undefine-macro"), "-U", "-U"),
@@ -42,28 +52,25 @@ OPTIONS = (
     Option(("-Xcompiler", "--compiler-options"), None, ""),
     Option(("-t", "--threads", "-threads")),
     Option(("-nohdmoveforward", "--no-host-device-move-forward"), "--builtin-move-forward=false", has_value=False),
+    *(_ARCH, _GENCODE, _CODE, _LIBRARY, _RELOCATABLE, _COMPILE_RELOCATABLE),
 )
 _BY_NAME = {option.nvrtc.rstrip("="): option for option in OPTIONS if option.nvrtc}  # kernels on the CPU need these
 _BY_NAME.update({name: option for option in OPTIONS for name in option.names})
 # Options of compilers and linkers whose value may be a separate word.
 TAKE_A_VALUE = frozenset((
-    *_BY_NAME, "-L", "-l", "-x", "-arch", "-gencode", "-code", "-Xlinker", "-Xcudafe", "-Xnvlink", "--gpu-architecture",
-    "--gpu-code", "--generate-code", "--linker-options", "-rdc", "--relocatable-device-code", "-diag-suppress",
-    "--diag-suppress", "--param",
+    *(name for name, option in _BY_NAME.items() if option.has_value), "-x", "-Xlinker", "-Xcudafe", "-Xnvlink",
+    "--linker-options", "-diag-suppress", "--diag-suppress", "--param",
 ))  # fmt: skip
 # This and the following regular expressions are texts, which are compiled at their first use, because most calls have
 # no options. This one matches options of nvcc without a value that have no meaning to NVRTC.
 _IGNORED = r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
-_RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c"
 _LINK_TIME = r"-dlto|--dlink-time-opt|-lto|--lto"
 _OTHER_OUTPUT = (
     r"--?(?:ptx|cubin|fatbin|optix-ir|lib|link|run|cuda|dryrun|generate-dependencies(?:-.*)?)|-E|--preprocess|-MM?"
     r"|-o|--output-file|-dlink|--device-link"
 )
 _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
-_ARCH = r"--?(gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
-_LIBRARY = r"-l(?!ib$|ink$|ineinfo$|to$|ist-).+|-L.+"  # but not the options -lib, -link, -lineinfo and -lto
-_CODE = r"--?(?:gpu-)?code\b"
+_JOINED = r"(-[DUIL]|-l(?!ib$|ink$|ineinfo$|to$|ist-))(.+)"  # but not the options -lib, -link, -lineinfo and -lto
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 
 
@@ -77,17 +84,7 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
         "mixed": nvcc_options,
         "host": host_options,
     }
-    return split_includes(translators[kind](tuple(_joined(options))))
-
-
-def _joined(options: Sequence[str]) -> Iterator[str]:
-    """Yield the options. The two words `-rdc true` become the option `-rdc=true`."""
-    remaining = iter(options)
-    for option in remaining:
-        if option in ("-rdc", "--relocatable-device-code", "-relocatable-device-code"):
-            yield f"-rdc={next(remaining, '')}"
-        else:
-            yield option
+    return split_includes(translators[kind](options))
 
 
 def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -97,37 +94,51 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
         >>> take_archs(["-O3", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-arch", "sm_80"])
         (('-O3',), ('sm_90', 'compute_90', 'sm_80'))
     """
-    others: list[str] = []
+    others, taken = _take(options, (_ARCH, _GENCODE, _CODE))
     archs: list[str] = []
-    has_code = any(re.match(_CODE, option) for option in options)  # then, -arch only selects the PTX that is compiled
-    remaining = iter(options)
-    for option in remaining:
-        match = re.fullmatch(_ARCH, option)
-        if match is None:
-            others.append(option)
-            continue
-        value = next(remaining, "") if match[2] is None else match[2]
+    has_code = any(option is _CODE for option, *_ in taken)  # then, -arch only selects the PTX that is compiled
+    for option, value, words in taken:
         codes = value.rpartition("code=")[2]  # -gencode=arch=compute_90,code=sm_90 makes machine code, and no PTX
         selected = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", codes)
         if not selected and value not in _PSEUDO_ARCHS:
-            problem = f"has {option!r}, which does not name an architecture such as sm_90a; "
+            problem = f"has {words[0]!r}, which does not name an architecture such as sm_90a; "
             raise _error(problem, Argument("arch"), " takes architectures, too")
-        if not (has_code and match[1] in ("arch", "gpu-architecture")):
+        if not (has_code and option is _ARCH):
             archs += selected
-    return tuple(others), tuple(dict.fromkeys(archs))
+    return others, tuple(dict.fromkeys(archs))
 
 
 def take_libraries(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the options that name no library to link, and those that do: `-lcudadevrt` and `-L/path`."""
-    others: list[str] = []
-    libraries: list[str] = []
+    others, taken = _take(options, (_LIBRARY,))
+    return others, tuple("".join(words) for _, _, words in taken)
+
+
+_Read = tuple[Option | None, str, tuple[str, ...]]
+
+
+def _take(options: Sequence[str], rows: Sequence[Option]) -> tuple[tuple[str, ...], list[_Read]]:
+    """Return the words of all options but those of some rows of the table, and these options as they are read."""
+    read = list(_read_options(options))
+    others = tuple(word for option, _, words in read if option not in rows for word in words)
+    return others, [item for item in read if item[0] in rows]
+
+
+def _read_options(options: Sequence[str]) -> Iterator[_Read]:
+    """Yield each option: its row of the table or None, its value, and its words. Without a row, the value is ""."""
     remaining = iter(options)
-    for option in remaining:
-        if option in ("-l", "-L"):
-            libraries.append(option + _next_word(remaining, option))
+    for word in remaining:
+        name, equals, value = word.partition("=")
+        if (option := _BY_NAME.get(name)) and (equals or not option.has_value):
+            yield option, value, (word,)
+        elif option:
+            if (value := next(remaining, None)) is None:
+                raise _error(f"ends with {word!r}, which takes a value")
+            yield option, value, (word, value)
+        elif joined := re.fullmatch(_JOINED, word, re.DOTALL):
+            yield _BY_NAME[joined[1]], joined[2], (word,)
         else:
-            (libraries if re.fullmatch(_LIBRARY, option) else others).append(option)
-    return tuple(others), tuple(libraries)
+            yield None, "", (word,)
 
 
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
@@ -137,44 +148,26 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     because there is no other device code to link with. NVRTC itself rejects options that it does not know.
     """
     result: list[str] = []
-    for option, text in _read_options(options):
-        if option is not None:
-            result += () if option.nvrtc is None else (option.nvrtc + text,)
+    for option, value, words in _read_options(options):
+        if option is not None and option is not _LIBRARY:
+            result += () if option.nvrtc is None else (option.nvrtc + value,)
             continue
-        _check_option(text, _OUTPUT)
-        if not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", text):
-            result.append(text)
+        _check_option(words[0], _OUTPUT)
+        if not re.fullmatch(_IGNORED, words[0]):
+            result += words
     return tuple(result)
-
-
-def _read_options(options: Sequence[str]) -> Iterator[tuple[Option | None, str]]:
-    """Yield each option of the table with its value, and every other option as (None, option)."""
-    remaining = iter(options)
-    for word in remaining:
-        name, equals, value = word.partition("=")
-        if option := _BY_NAME.get(name):
-            yield option, value if equals or not option.has_value else _next_word(remaining, word)
-        elif word[:2] in ("-D", "-U", "-I"):
-            yield _BY_NAME[word[:2]], word[2:]
-        else:
-            yield None, word
-
-
-def _next_word(words: Iterator[str], option: str) -> str:
-    """Return the next word as the value of `option`."""
-    value = next(words, None)
-    if value is None:
-        raise _error(f"ends with {option!r}, which takes a value")
-    return value
 
 
 def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return options for nvcc. Only the spelling of `-I` and `-rdc=true` changes."""
-    result = []
-    for option in options:
-        _check_option(option, _OTHER_OUTPUT)
-        is_separate = re.fullmatch(_RELOCATABLE, option)
-        result.append("-rdc=true" if is_separate else re.sub(r"^--?include-path(?:=|$)", "-I", option))
+    result: list[str] = []
+    for option, value, words in _read_options(options):
+        if option is None:
+            _check_option(words[0], _OTHER_OUTPUT)
+        if option is _COMPILE_RELOCATABLE or (option is _RELOCATABLE and value == "true"):
+            result.append("-rdc=true")
+        else:
+            result += (f"-I{value}",) if option is _BY_NAME["-I"] else words
     return tuple(result)
 
 
@@ -185,11 +178,11 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
     `-Xcompiler`.
     """
     result: list[str] = []
-    for option, text in _read_options(options):
+    for option, value, (word, *_) in _read_options(options):
         if option is not None and option.host is not None:
-            result += _for_host(option.host, text)
-        elif option is None and re.fullmatch(r"-O[0-3]", text):
-            result.append(text)
+            result += _for_host(option.host, value)
+        elif option is None and re.fullmatch(r"-O[0-3]", word):
+            result.append(word)
     return tuple(filter(None, result))
 
 
@@ -219,7 +212,7 @@ _FOR_GPU_ONLY = (
     r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time"
     r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident"
     r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
-    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)"
+    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|resource-usage|source-in-ptx|keep)"
     r"(?:[= ].*)?|-[Gw]"
 )
 
@@ -227,13 +220,13 @@ _FOR_GPU_ONLY = (
 def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
     """Translate NVRTC's options for g++. Options that only affect code for a GPU are dropped."""
     result: list[str] = []
-    for option, text in _read_options(options):
+    for option, value, (word, *_) in _read_options(options):
         if option is not None:
-            result += () if option.host is None else _for_host(option.host, text)
-        elif re.fullmatch("--?fmad=false", text):
+            result += () if option.host is None else _for_host(option.host, value)
+        elif re.fullmatch("--?fmad=false", word):
             result.append("-ffp-contract=off")
-        elif not re.fullmatch(_FOR_GPU_ONLY, text):
-            problem = f"has {text!r}, which has no meaning on the CPU; options for g++ go in "
+        elif not re.fullmatch(_FOR_GPU_ONLY, word):
+            problem = f"has {word!r}, which has no meaning on the CPU; options for g++ go in "
             raise _error(problem, Argument("extra_cflags", is_name=True))
     return tuple(result)
 
