@@ -29,7 +29,6 @@ from jitload.loader.variants import explain_call
 from jitload.measuring.memory import Extent, extent_of, merge_extents
 from jitload.model import Cubin, Parameter
 from jitload.pipeline import load_request
-from jitload.request.arguments import Instrumentation
 from jitload.request.kind import kernels_alone
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
@@ -152,7 +151,7 @@ def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
         kind="cpu",
         archs=(CPU,),
         cpu_flags=request.cpu_flags or cpu_options(request.options),
-        instrumentation=Instrumentation(("address", "race")),
+        instrumentation=("address", "race"),
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
     )
     of_kernel = kernels_alone(request, only=kernel_of(function._jitload_facts).name)

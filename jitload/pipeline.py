@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jitload.building.resources import freeze_old_objects
 from jitload.building.stages import shown_log
@@ -18,7 +18,7 @@ from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey
 from jitload.cache.tiers import claim_build, find_in_tiers, upload_entry
 from jitload.errors import CacheWriteError, JitLoadError, LoadError, warn_once
-from jitload.request.arguments import PathLike, absolute_path, output_path
+from jitload.request.arguments import PathLike, absolute_path, check_path
 from jitload.request.request import Request
 from jitload.sources.common import Tools, build_entry, library_key, source_of
 from jitload.toolchain.fingerprints import own_identity
@@ -103,7 +103,8 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     with `.o`, hand-written C++ becomes an object file instead of a library.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
-    target = output_path(output, directory)
+    # As in tvm-ffi, a relative path starts at the build directory.
+    target = None if output is None else Path(directory or "", check_path(output, "output")).absolute()
     if target is not None and target.suffix == ".o":
         if request.host is None:
             raise JitLoadError(f"{target}: only hand-written C++ is built as an object; write output={request.slug}.so")
@@ -136,7 +137,7 @@ def find_or_build(request: Request, *, needs_library: bool = True) -> Entry:
         raise_unbuildable(cache_dir, key, request.settings, tools.problem)
     else:
         _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
-        entry = _build(cache_dir, _Job(request, key, tools, needs_library))
+        entry = _build(cache_dir, request, key=key, tools=tools, needs_library=needs_library)
     wants_library = request.settings.library == "later" and request.settings.mode != "load-only"
     if entry.is_record and wants_library and not tools.problem:
         from jitload.building.background import build_library_later
@@ -148,40 +149,31 @@ def find_or_build(request: Request, *, needs_library: bool = True) -> Entry:
 # ---- build -----------------------------------------------------------------------------------------------------
 
 
-class _Job(NamedTuple):
-    """What is built: a request with its key and tools, and whether it needs a library."""
-
-    request: Request
-    key: CacheKey
-    tools: Tools
-    needs_library: bool
-
-
-def _build(cache_dir: Path, job: _Job) -> Entry:
+def _build(cache_dir: Path, request: Request, *, key: CacheKey, tools: Tools, needs_library: bool) -> Entry:
     """Build in the cache or, if the cache cannot be written, in a temporary cache. Return the entry."""
     try:
-        return _build_in(cache_dir, job)
+        return _build_in(cache_dir, request, key=key, tools=tools, needs_library=needs_library)
     except CacheWriteError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return _build_in(private, job)
+        return _build_in(private, request, key=key, tools=tools, needs_library=needs_library)
 
 
-def _build_in(cache_dir: Path, job: _Job) -> Entry:
+def _build_in(cache_dir: Path, request: Request, *, key: CacheKey, tools: Tools, needs_library: bool) -> Entry:
     """Build in a private directory of the cache, and publish the result as an entry. Return the entry."""
     from jitload.cache.store import claim_entry
 
-    settings = job.request.settings
+    settings = request.settings
     with ExitStack() as claim:
-        with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
+        with claim_entry(cache_dir, key, settings, needs_library=needs_library) as work:
             if work.entry:  # another process has built it meanwhile
                 return work.entry
-            remote = claim_build(work.cache_dir, job.key, settings, needs_library=job.needs_library)
+            remote = claim_build(work.cache_dir, key, settings, needs_library=needs_library)
             if entry := claim.enter_context(remote):  # another host has built it meanwhile
                 return entry
             with freeze_old_objects():
-                entry = build_entry(job.request, job.tools, work)
-        upload_entry(entry, job.key, settings)
+                entry = build_entry(request, tools, work)
+        upload_entry(entry, key, settings)
     return entry

@@ -19,7 +19,7 @@ from jitload.errors import CacheError, ToolchainError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_SOURCE_PARTS = frozenset({"kind", "sources", "unit", "image"})  # if one differs, the library is of another program
+_SOURCE_PARTS = frozenset({"kind", "sources", "image"})  # if one differs, the library is of another program
 _MAX_COMPARED = 500  # only so many keys of each cache are compared with the requested one: those that were built last
 _SearchedDirs = list[tuple[Path, CacheKey]]
 

@@ -44,7 +44,7 @@ from jitload.kernels.compilation import no_such_kernel
 from jitload.kernels.host_code import compile_kernels_alone
 from jitload.kernels.source import DeviceSource
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Kernel
-from jitload.request.arguments import Instrumentation
+from jitload.request.arguments import DEBUG
 from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import known_candidates, read_kernels, with_signatures
@@ -67,7 +67,7 @@ _FLAGS = (
 _COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
 # With these options, compiled code calls a function of sanitize.cc before each access to memory. That file knows
 # which memory a kernel may access, so the sanitizers allocate no memory of their own.
-_SANITIZER_FLAGS = {
+_INSTRUMENTATION_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
         "--param=asan-globals=0", *_COPIES, "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
@@ -77,6 +77,7 @@ _SANITIZER_FLAGS = {
         "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
+    DEBUG: (),
 }  # fmt: skip
 # Headers in addition to the files in include/cpu. Most are empty, because jitload_cpu.h, which comes before every text,
 # has their declarations. The classes called `pipeline` are for GPUs only. Four headers are NVIDIA's, and three of them
@@ -201,11 +202,11 @@ def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
     return ("-mtls-dialect=gnu2", "-ffp-contract=fast" if has_fma else "-ffp-contract=off")
 
 
-def _instrumentation_flags(instrumentation: Instrumentation) -> tuple[str, ...]:
+def _instrumentation_flags(instrumentation: Sequence[str]) -> tuple[str, ...]:
     if not instrumentation:
         return ()
-    level = "-O0" if instrumentation.is_debug else "-O1"
-    return ("-g", "-gdwarf-4", level, *(flag for name in instrumentation.sanitizers for flag in _SANITIZER_FLAGS[name]))
+    level = "-O0" if DEBUG in instrumentation else "-O1"
+    return ("-g", "-gdwarf-4", level, *(flag for name in instrumentation for flag in _INSTRUMENTATION_FLAGS[name]))
 
 
 class _Compilation:
@@ -239,7 +240,7 @@ class _Compilation:
         self._work_dir = work_dir
         self._toolchain = toolchain
         self._known_dirs = (INCLUDE_DIR, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
-        self._waiting_flags = waiting_flags(source.piece_texts, source.instrumentation.sanitizers)
+        self._waiting_flags = waiting_flags(source.piece_texts, source.instrumentation)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
@@ -320,7 +321,7 @@ class _Compilation:
         self._compile(expressions)
         headers = self._read_headers()
         texts = [*self._source.piece_texts, *(text for _, text in headers)]
-        flags = waiting_flags(texts, self._source.instrumentation.sanitizers)
+        flags = waiting_flags(texts, self._source.instrumentation)
         if flags != self._waiting_flags:
             self._waiting_flags = flags
             return self._run(expressions)

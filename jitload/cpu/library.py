@@ -26,7 +26,6 @@ from jitload.kernels.bounds import add_bound_checks, find_separation
 from jitload.kernels.compilation import check_device_code, compile_for_arch, compile_for_gpus
 from jitload.kernels.source import check_is_not_ptx, device_source, naming_exports
 from jitload.model import CompiledSource, CpuProgram
-from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.options import old_dialect
 from jitload.request.request import Request
 from jitload.request.variants import groups
@@ -37,7 +36,6 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_in
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_OPTIONS = ("-pthread",)
-_RACE = Instrumentation(("race",))
 _OLDEST_COMPILER = 11
 # These functions access memory on behalf of instrumented kernels, so calls of them are checked.
 _INSTRUMENTED_LINK_OPTIONS = (*_LINK_OPTIONS, "-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
@@ -67,9 +65,9 @@ def build_cpu_library(
             with naming_exports(part):
                 source = device_source(part)._replace(part=number)
                 program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
-                is_race = request.instrumentation == _RACE and len(request.archs) == 1
+                is_race = request.instrumentation == ("race",) and len(request.archs) == 1
                 if toolchain is not None and is_race and (steps := find_separation(source, toolchain)):
-                    bare = source._replace(part=len(parts) + number, instrumentation=NO_INSTRUMENTATION)
+                    bare = source._replace(part=len(parts) + number, instrumentation=())
                     separate = compile_for_cpu(bare, compiler, toolchain, ninja, work.dir)
                     program = program._replace(separate=separate, separation=steps)
             check_shared_memory(part, toolchain, program)

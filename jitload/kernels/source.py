@@ -15,7 +15,6 @@ from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import UserHeader
 from jitload.cuda.messages import missing_function_hint
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError
-from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import DEFAULT_DEVICE
 from jitload.request.request import Request
 from jitload.signature import probe
@@ -44,7 +43,7 @@ class _Parts(NamedTuple):
         signatures: The (name, signature) pairs of hand-written signatures. The name is an entry of `kernels`, or the
             exported name if the `Launch` record names no kernel.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
-        instrumentation: How the code is instrumented on the CPU.
+        instrumentation: Names of sanitizers for code on the CPU, and `DEBUG`.
         is_isolated: Whether NVRTC runs in a child process.
         keeps_headers: Whether a process may keep the headers that the source includes parsed.
         headers: Headers whose texts replace the user's files of these names.
@@ -59,7 +58,7 @@ class _Parts(NamedTuple):
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    instrumentation: Instrumentation = NO_INSTRUMENTATION
+    instrumentation: tuple[str, ...] = ()
     is_isolated: bool = False
     keeps_headers: bool = False
     headers: tuple[UserHeader, ...] = ()

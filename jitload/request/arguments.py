@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.launch import Launch
 from jitload.request.tune import Tuned
+from jitload.toolchain.arch import CPU
 from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Pieces = tuple[tuple[str, str], ...]
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 SANITIZERS = ("address", "undefined", "race")
+DEBUG = "debug"  # the instrumentation for a debugger
 
 
 # ---- compiler options ------------------------------------------------------------------------------------------
@@ -208,11 +210,6 @@ def absolute_path(value: object, argument: str) -> Path:
     return check_path(value, argument).absolute()
 
 
-def output_path(output: PathLike | None, directory: Path | None) -> Path | None:
-    """Return the absolute path of `output`, or None. A relative `output` is relative to `directory`, as in tvm-ffi."""
-    return None if output is None else absolute_path((directory or Path()) / check_path(output, "output"), "output")
-
-
 # ---- functions ---------------------------------------------------------------------------------------------------
 
 
@@ -275,22 +272,6 @@ def _read_launch(name: str, value: object) -> Launch:
 # ---- sanitizers and debug information ----------------------------------------------------------------------------
 
 
-class Instrumentation(NamedTuple):
-    """How kernels are instrumented. The object is false if there is no instrumentation.
-
-    Attributes:
-        sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.
-        is_debug: Whether kernels are compiled for a debugger.
-    """
-
-    sanitizers: tuple[str, ...] = ()
-    is_debug: bool = False
-
-    def __bool__(self) -> bool:
-        return self.is_debug or bool(self.sanitizers)
-
-
-NO_INSTRUMENTATION = Instrumentation()
 _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
@@ -304,15 +285,13 @@ def check_flags(**flags: object) -> None:
             raise JitLoadError(f"{name}={value!r} must be {choice}")
 
 
-def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
-    """Return `sanitize=` and `debug=` as an `Instrumentation`. Raise an error for an unknown sanitizer."""
-    if sanitize is None and not debug:
-        return NO_INSTRUMENTATION
+def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> tuple[str, ...]:
+    """Return the sanitizers in the order of `SANITIZERS`, and `DEBUG`. Raise an error for an unknown sanitizer."""
     value = () if sanitize is None else sanitize
     names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     if unknown := [name for name in names if name not in SANITIZERS]:
         raise JitLoadError(f"sanitize={unknown[0]!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
-    return Instrumentation(tuple(name for name in SANITIZERS if name in names), is_debug=bool(debug))
+    return tuple([name for name in SANITIZERS if name in names]) + (DEBUG,) * bool(debug)
 
 
 # ---- all arguments ---------------------------------------------------------------------------------------------
@@ -344,7 +323,7 @@ class Call(NamedTuple):
         options: Compiler options.
         arch: The architectures, as given.
         kind: `kind=`, as given.
-        instrumentation: Sanitizers and debug information for kernels.
+        instrumentation: Names of sanitizers for kernels, and `DEBUG`.
         gpu_check: Whether NVRTC also checks kernels built for the CPU. If None, `JITLOAD_CPU_GPU_CHECK` decides.
         isolate: Whether NVRTC runs in a child process. If None, `JITLOAD_ISOLATE` decides.
         tuned: The file of measurements by which variants are chosen.
@@ -358,9 +337,14 @@ class Call(NamedTuple):
     options: Options = Options()
     arch: str | Sequence[str] = "native"
     kind: SourceKind | None = None
-    instrumentation: Instrumentation = NO_INSTRUMENTATION
+    instrumentation: tuple[str, ...] = ()
     gpu_check: bool | None = None
     isolate: bool | None = None
     tuned: Tuned | None = None
     torch: TorchText | None = None
     exports: tuple[tuple[str, Launch], ...] | None = None
+
+    @property
+    def names_cpu(self) -> bool:
+        """Whether `arch` names the CPU."""
+        return self.arch == CPU or (isinstance(self.arch, tuple | list) and CPU in self.arch)

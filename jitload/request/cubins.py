@@ -41,9 +41,8 @@ def read_embedded_cubins(
     if cubins is None:
         return ()
     labelled = read_labelled_cubins(cubins)
-    for name, cubin in cubins.items():
-        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
-        check_cubin_name(name, f"{cubin!s} is embedded as" if is_file else "embed_cubin has")
+    for name in cubins:
+        check_cubin_name(name, "a cubin is embedded as")
     if device_name in cubins:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded: rename it")
     return tuple(sorted((name, cubin.data) for name, cubin in zip(cubins, labelled, strict=True)))

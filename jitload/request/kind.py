@@ -17,7 +17,6 @@ from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import Call, Functions, TorchText, split_includes
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 from jitload.request.sources import Sources
-from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -31,10 +30,7 @@ _TORCH_NAME = r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b"
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return the call. If its texts use torch's C++ interface, add jitload's light headers.
-
-    The light headers are a small replacement for torch's own headers.
-    """
+    """Return the call. If its texts use torch's C++ interface, add jitload's light headers in place of torch's own."""
     sources = call.sources
     if call.torch is None:
         marks = [mark for _, text in (*sources.cuda, *sources.host) for mark in _TORCH_MARKS if mark in text]
@@ -87,11 +83,13 @@ def find_kind(call: Call) -> SourceKind:
         return call.kind
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(call, texts)
     kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
-    if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
+    if kind == "device" and _names_functions_beside_kernels(call, texts):
         kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=True)
         kind = "host" if kind == "host" else "mixed"
-    if kind == "host" and _headers_need_nvcc(call, texts):
-        return "mixed"
+    if kind == "host" and not sources.cubins and any("include" in text for text in texts):
+        from jitload.cpptext.source_kind import headers_need_nvcc
+
+        return "mixed" if headers_need_nvcc(texts, _include_dirs(call), options) else "host"
     return kind
 
 
@@ -138,17 +136,6 @@ def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
     from jitload.cpptext.host_functions import defines_host_functions
 
     return defines_host_functions(texts, tuple(name for name, _ in call.exports))
-
-
-def _headers_need_nvcc(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether C++ in `cuda_sources` includes headers that only nvcc can compile, such as CUB's."""
-    options = call.options
-    if call.sources.cubins or not any("include" in text for text in texts):
-        return False
-
-    from jitload.cpptext.source_kind import headers_need_nvcc
-
-    return headers_need_nvcc(texts, _include_dirs(call), options.cuda)
 
 
 def _include_dirs(call: Call) -> list[Path]:
@@ -231,7 +218,7 @@ def leaves_host_code_out(call: Call, kind: SourceKind) -> bool:
     if _is_program(texts, call.options.cuda):
         return True
     # g++ reads what `#ifndef __CUDACC_RTC__` hides from NVRTC, so kernels for the CPU lose this host code, too.
-    is_for_cpu = _is_for_cpu(call) and any("<<<" in text for text in texts)
+    is_for_cpu = call.names_cpu and any("<<<" in text for text in texts)
     if not (is_explicit or is_for_cpu) or looks_like_kernels(texts):
         return False
 
@@ -261,11 +248,6 @@ def kernels_alone(request: Request, *, only: str = "") -> Request:
         zip(labels, without_host_code((*texts, *headers), mentioned, only_mentioned=bool(only)), strict=False)
     )
     return request._replace(pieces=pieces, leaves_host_code_out=False)
-
-
-def _is_for_cpu(call: Call) -> bool:
-    archs = (call.arch,) if isinstance(call.arch, str) else call.arch
-    return isinstance(archs, tuple | list) and CPU in archs
 
 
 @functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer

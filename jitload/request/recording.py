@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError, warn_once
-from jitload.request.arguments import Call, Instrumentation, Options, TorchText
+from jitload.request.arguments import Call, Options, TorchText
 from jitload.request.cubins import read_labelled_cubins
 from jitload.request.launch import Launch
 from jitload.request.sources import Sources
@@ -26,7 +26,7 @@ _TYPES: dict[str, Callable[..., Any]] = {
     "@Path": Path,
     "@Tune": lambda values, **words: Tune(**words, **dict(values)),
     "@bytes": base64.b64decode,
-    **{f"@{kind.__name__}": kind for kind in (Call, Instrumentation, Launch, Options, Sources, Tma, TorchText, Tuned)},
+    **{f"@{kind.__name__}": kind for kind in (Call, Launch, Options, Sources, Tma, TorchText, Tuned)},
 }
 
 
@@ -96,6 +96,8 @@ def _decode(value: Any) -> Any:
         return value
     items = {name: _decode(item) for name, item in value.items()}
     name = next(iter(items), "")
-    if name not in _TYPES:
+    if not name.startswith("@"):
         return items
+    if name not in _TYPES:
+        raise JitLoadError(f"the record has a {name[1:]}, which this release of jitload does not know: record again")
     return _TYPES[name](**items[name]) if isinstance(items[name], dict) else _TYPES[name](items[name])

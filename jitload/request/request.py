@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
+    DEBUG,
     FAST_COMPILE,
-    NO_INSTRUMENTATION,
     Call,
-    Instrumentation,
     Pieces,
     absolute_path,
     check_name,
     read_functions,
 )
-from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
+from jitload.request.cubins import LabelledCubin, check_cubin_name, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import DEFAULT_DEVICE, check_host_functions, find_kind, leaves_host_code_out, with_light_torch
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
@@ -85,6 +84,11 @@ class HostSource(NamedTuple):
     link_flags: tuple[str, ...] = ()
     is_object: bool = False
     is_torch: bool = False
+
+    @property
+    def pieces(self) -> Pieces:
+        """The `(label, text)` pairs of all units."""
+        return tuple(piece for unit in self.units for piece in unit.pieces)
 
     @property
     def is_mixed(self) -> bool:
@@ -154,7 +158,7 @@ class Request(NamedTuple):
         triton: The Triton kernel, if the request is for one.
         cubins: Cubins whose kernels become functions, if there is no source.
         cpu_flags: Options for compiling kernels for the CPU; empty if `archs` does not contain `cpu`.
-        instrumentation: Sanitizers and debug information for kernels.
+        instrumentation: Names of sanitizers for kernels, and `DEBUG`.
         tuned: The file of measurements by which variants are chosen.
         leaves_host_code_out: Whether a build leaves out the host code in `pieces`.
     """
@@ -172,7 +176,7 @@ class Request(NamedTuple):
     triton: TritonSource | None = None
     cubins: tuple[LabelledCubin, ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    instrumentation: Instrumentation = NO_INSTRUMENTATION
+    instrumentation: tuple[str, ...] = ()
     tuned: Tuned | None = None
     leaves_host_code_out: bool = False
 
@@ -304,7 +308,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
 def _check_has_no_source_arguments(call: Call) -> None:
     options = call.options
     values = {
-        "debug": call.instrumentation.is_debug,
+        "debug": DEBUG in call.instrumentation,
         "kind": call.kind,
         "fast_compile": FAST_COMPILE in options.cuda,
         "extra_cuda_cflags": options.cuda,
@@ -347,8 +351,8 @@ def _resolve_archs(
     """Return the architectures to compile kernels for. Hand-written C++ and cubins allow only GPUs."""
     arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
-        if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
-            raise _gpu_only([piece for unit in host.units for piece in unit.pieces])
+        if host.is_mixed and call.names_cpu:
+            raise _gpu_only(host.pieces)
         return resolve_gpu_arch(
             arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
         )
@@ -361,7 +365,7 @@ def _resolve_archs(
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
     """Return the request with the options for debugging and for the CPU, if needed."""
-    if request.instrumentation.is_debug and request.pieces:
+    if DEBUG in request.instrumentation and request.pieces:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
         return request
@@ -411,10 +415,7 @@ def _units(call: Call, kind: SourceKind, cuda: Pieces, cuda_options: tuple[str, 
 
 def _check_embeddable(request: Request) -> None:
     """Raise JitLoadError if hand-written C++ cannot embed the request's device code."""
-    if not (request.name.isascii() and request.name.isidentifier()):
-        raise JitLoadError(
-            f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
-        )
+    check_cubin_name(request.name, "the kernels are embedded under the module's name,")
     if len(request.archs) != 1:
         raise JitLoadError(
             f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
@@ -422,13 +423,13 @@ def _check_embeddable(request: Request) -> None:
         )
 
 
-def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
+def _check_instrumentation(instrumentation: Sequence[str], archs: Sequence[str], *, has_host_code: bool) -> None:
     """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers if `archs` has no `cpu`."""
     if instrumentation and has_host_code:
         options = Argument("extra_cflags", is_name=True)
         subject = (Argument("sanitize"), " and ", Argument("debug"))
         raise JitLoadError(*subject, " are for kernels; for C++ of your own pass options in ", options)
-    if instrumentation.sanitizers and CPU not in archs:
+    if any(name != DEBUG for name in instrumentation) and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
         problem = f" is for kernels on the CPU, but the architecture is {target}: pass "
         raise JitLoadError(Argument("sanitize"), problem, Argument("arch", "cpu"))

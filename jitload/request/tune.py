@@ -176,12 +176,6 @@ class Tuned(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def is_resource(value: str) -> bool:
-    """Return whether a text names a resource of a package, `my_package:scale.json`, and not a file."""
-    package, _, name = value.partition(":")
-    return bool(name) and package.replace(".", "").isidentifier() and not os.path.exists(value)
-
-
 def read_tuned(value: Any) -> Tuned | None:
     """Return the argument `tuned=`: a path, a resource of a package, a `Tuning`, or a `Tuned` as a mapping.
 
@@ -197,10 +191,10 @@ def read_tuned(value: Any) -> Tuned | None:
     try:
         path = os.fspath(value)
         file: Any = Path(path)
-        if is_resource(path):
+        package, _, name = path.partition(":")
+        if name and package.replace(".", "").isidentifier() and not file.exists():
             from importlib.resources import files
 
-            package, _, name = path.partition(":")
             file = files(package) / name
         return Tuned(path, file.read_text(encoding="utf-8"), file.name)
     except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: no path, or a module

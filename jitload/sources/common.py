@@ -81,13 +81,7 @@ def find_tools(
     *,
     needs_compiler: bool = True,
 ) -> Tools:
-    """Return the tools for a request.
-
-    Args:
-        request: The request.
-        cache_dir: The cache, which keeps the fingerprint of the C++ compiler.
-        find_cuda: A function that returns the compiler of device code or the CUDA headers.
-        needs_compiler: Whether the build needs a C++ compiler.
+    """Return the tools for a request: what `find_cuda` finds, and the C++ compiler if the build needs it.
 
     Raises:
         ToolchainError: The C++ compiler is installed but does not work.
@@ -122,7 +116,8 @@ def library_key(request: Request, tools: Tools, own: str) -> CacheKey:
     headers that its build read are unchanged.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
-    embeds = embeds_paths(request)
+    embeds = _embeds_paths(request)
+    pieces = (*request.pieces, *(request.host.pieces if request.host else ()))
     key = CacheKey.of(
         request.slug,
         anchors=(*request.include_dirs, *(request.host.objects if request.host else ())),
@@ -130,8 +125,8 @@ def library_key(request: Request, tools: Tools, own: str) -> CacheKey:
         parts=(
             ("kind", request.kind),
             ("module", request.name),
-            ("labels", tuple(source_label(label, text, embeds_paths=embeds) for label, text in request.pieces)),
-            ("sources", tuple(text for _, text in request.pieces)),
+            ("labels", tuple(_key_label(label, text, embeds_paths=embeds) for label, text in pieces)),
+            ("sources", tuple(text for _, text in pieces)),
             ("functions", functions),
             ("archs", request.archs),
             ("options", request.options),
@@ -163,17 +158,13 @@ def _flags(request: Request) -> list[str]:
     return [*flags, *request.cpu_flags]
 
 
-def embeds_paths(request: Request) -> bool:
+def _embeds_paths(request: Request) -> bool:
     """Return whether the compiled code contains paths, for example in debug information."""
     return any(flag.startswith(_DEBUG_OPTIONS) for flag in _flags(request)) or bool(request.instrumentation)
 
 
-def source_label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return a source's label for the key.
-
-    Of an absolute path, only the file name is kept, unless the path may end up in the library. Other labels do not
-    change.
-    """
+def _key_label(label: str, text: str, *, embeds_paths: bool) -> str:
+    """Return a source's label for the key: of a path, only the file name, unless the library may contain the path."""
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)

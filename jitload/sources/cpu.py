@@ -32,8 +32,7 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
         *(() if is_checked else (("gpu_check", "off"),)),
         *((("bounds", "check"),) if request.settings.checks_bounds else ()),
         ("cpu_flags", request.cpu_flags),
-        ("sanitize", request.instrumentation.sanitizers),
-        ("debug", str(request.instrumentation.is_debug)),
+        ("instrumentation", request.instrumentation),
         ("libc", libc_version()),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jitload.errors import ToolchainError
 from jitload.request.request import Request
-from jitload.sources.common import Parts, Tools, embeds_paths, find_tools, libc_version, source_label
+from jitload.sources.common import Parts, Tools, find_tools, libc_version
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import find_compiler, tvm_ffi_version
 
@@ -40,17 +40,8 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     """Return the units with their flags, what is linked, and the version of tvm-ffi, which stands for its headers."""
     host = request.host
     assert host is not None
-    embeds = embeds_paths(request)
-    units = [
-        (
-            *(unit.file, str(unit.is_file)),
-            *(part for label, text in unit.pieces for part in (source_label(label, text, embeds_paths=embeds), text)),
-        )
-        for unit in host.units
-    ]
     return (
-        *(("unit", unit) for unit in units),
-        *(("unit_flags", unit.flags) for unit in host.units),
+        *(("unit", (unit.file, str(unit.is_file), str(len(unit.pieces)), *unit.flags)) for unit in host.units),
         ("objects", str(len(host.objects))),
         *((("makes", "object"),) if host.is_object else ()),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
