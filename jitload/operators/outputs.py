@@ -15,31 +15,17 @@ import torch
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.expressions.python import to_python
-from jitload.operators.schema import split_at_commas
+from jitload.operators.schema import split_at, split_at_commas
 from jitload.operators.signature import Argument
 
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL
 )
 _EXTENTS = re.compile(r"\*\s*(?P<name>\w+)(?P<shape>\.shape)?\s*(?:\[(?P<start>[^:]*):(?P<stop>[^:]*)\])?")
-_BRACKETS = {"(": 1, "[": 1, ")": -1, "]": -1}
 _EXAMPLES = (
     "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.dtype[n]', 'zeros like x', or "
     "'like x if n > 1 else None'."
 )
-
-
-def _split_conditional(text: str) -> list[str]:
-    """Split `a if b else c` into three parts. Keywords in brackets do not count."""
-    parts, words, depth = [""], ["if", "else"], 0
-    for token in re.findall(r"\w+|\W", text):
-        depth += _BRACKETS.get(token, 0)
-        if words and token == words[0] and depth == 0:
-            words.pop(0)
-            parts.append("")
-        else:
-            parts[-1] += token
-    return parts
 
 
 def field_of(name: str) -> str:
@@ -93,7 +79,7 @@ class Allocator:
 
     def _source(self, text: str, argument: Argument) -> tuple[str, bool]:
         """Return the expression for a rule or a part of one, and whether it may be None."""
-        body, *rest = _split_conditional(text)
+        body, *rest = split_at(("if", "else"), text)
         if len(rest) == 2:
             condition = self._expression(rest[0])
             (first, may_be_none), (second, may_be_none_too) = (self._source(part, argument) for part in (body, rest[1]))

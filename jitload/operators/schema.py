@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
@@ -15,7 +17,7 @@ _KINDS: dict[str, Literal["tensor", "tensors", "int", "device"]] = {
     "Tensor": "tensor", "List[Tensor]": "tensors", "List[Optional[Tensor]]": "tensors",
     "int": "int", "SymInt": "int", "bool": "int", "Device": "device",
 }  # fmt: skip
-_STRING_OR_CHARACTER = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|.""", re.DOTALL)
+_TOKEN = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\w+|.""", re.DOTALL)
 _ENUMERATIONS = ("ScalarType", "Layout", "MemoryFormat")
 
 
@@ -82,12 +84,19 @@ def _declared(argument: Any, text: str) -> Argument:
 
 def split_at_commas(text: str) -> list[str]:
     """Split a text at each comma that is outside of brackets and strings."""
-    parts, depth = [""], 0
-    for item in _STRING_OR_CHARACTER.findall(text):
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(item, 0)
-        if item == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += item
-    stripped = [part.strip() for part in parts]
+    stripped = [part.strip() for part in split_at(itertools.repeat(","), text)]
     return stripped if stripped[-1] else stripped[:-1]
+
+
+def split_at(separators: Iterable[str], text: str) -> list[str]:
+    """Split a text at separators that follow each other in this order, outside of brackets and strings."""
+    parts, depth, remaining = [""], 0, iter(separators)
+    separator = next(remaining)
+    for token in _TOKEN.findall(text):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token, 0)
+        if token == separator and depth == 0:
+            parts.append("")
+            separator = next(remaining, "")
+        else:
+            parts[-1] += token
+    return parts

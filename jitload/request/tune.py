@@ -197,6 +197,6 @@ def read_tuned(value: Any) -> Tuned | None:
 
             file = files(package) / name
         return Tuned(path, file.read_text(encoding="utf-8"), file.name)
-    except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: no path, or a module
+    except (OSError, ImportError, TypeError, ValueError) as error:  # TypeError: no path, or a module
         reason = getattr(error, "strerror", None) or error
         raise JitLoadError(f"the measurements in {value!r} cannot be read: {reason}") from error
