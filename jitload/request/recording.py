@@ -99,5 +99,5 @@ def _decode(value: Any) -> Any:
     if not name.startswith("@"):
         return items
     if name not in _TYPES:
-        raise JitLoadError(f"the record has a {name[1:]}, which this release of jitload does not know: record again")
+        raise JitLoadError(f"the record has {name[1:]}, which this release of jitload does not know: record again")
     return _TYPES[name](**items[name]) if isinstance(items[name], dict) else _TYPES[name](items[name])
