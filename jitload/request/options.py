@@ -132,9 +132,9 @@ def _read_options(options: Sequence[str]) -> Iterator[_Read]:
         if (option := _BY_NAME.get(name)) and (equals or not option.has_value):
             yield option, value, (word,)
         elif option:
-            if (value := next(remaining, None)) is None:
+            if (following := next(remaining, None)) is None:
                 raise _error(f"ends with {word!r}, which takes a value")
-            yield option, value, (word, value)
+            yield option, following, (word, following)
         elif joined := re.fullmatch(_JOINED, word, re.DOTALL):
             yield _BY_NAME[joined[1]], joined[2], (word,)
         else:
