@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.cache.entry import MANIFEST, check_files, read_manifest
+from jitload.cache.entry import check_files, read_manifest
 from jitload.elf.cubin import read_cubin
 from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import CacheError, JitLoadError, ToolchainError
@@ -141,18 +141,12 @@ def find_ptx(cubin: Cubin, library: Path) -> Path | None:
     names = (name for name, (_, sha256) in manifest["files"].items() if sha256 == digest)
     paths = (library.with_name(name).with_suffix(".ptx") for name in names)
     path = next((path for path in paths if path.name in manifest["files"] and path.is_file()), None)
-    if path and not is_intact(path, manifest):
-        raise CacheError(f"{path} is damaged: remove the directory {path.parent}, and build the library again")
-    return path
-
-
-def is_intact(path: Path, manifest: dict[str, Any]) -> bool:
-    """Return whether an entry has a file, as the entry's manifest states. A crash of the machine may truncate files."""
     try:
-        check_files(path.parent, manifest, [path.name])
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
-    return True
+        check_files(library.parent, manifest, [path.name] if path else [])
+    except (OSError, ValueError, LookupError, TypeError) as error:  # a crash of the machine may truncate files
+        problem = f"{path} is damaged: remove the directory {library.parent}, and build the library again"
+        raise CacheError(problem) from error
+    return path
 
 
 def read_entry(library: Path) -> dict[str, Any] | None:
@@ -160,8 +154,6 @@ def read_entry(library: Path) -> dict[str, Any] | None:
 
     Return None if the library is not in a cache entry, or if the manifest is damaged.
     """
-    if not (library.parent / MANIFEST).is_file():
-        return None
     try:
         manifest = read_manifest(library.parent)
         return manifest if isinstance(manifest.get("files"), dict) else None

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from jitload.toolchain.private_files import replace_file
 from jitload.tracebacks import ends_at_caller
 
 _PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
-_MAX_BARS = 40  # for more variants, a plot has dots
+_MAX_NAMES = 40  # in a plot
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     **TIME_COLUMNS,
     **RATE_COLUMNS,
@@ -131,7 +131,7 @@ class Tuning:
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        lines = min(max(map(len, groups)), _MAX_BARS)
+        lines = min(max(map(len, groups)), _MAX_NAMES)
         size = 7, max(3.5, 1 + 0.25 * lines) * len(groups)
         figure, axes = plt.subplots(len(groups), 1, figsize=size, squeeze=False, layout="constrained")
         plt.close(figure)  # otherwise, a notebook would show the figure twice
@@ -166,7 +166,7 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     """Draw the times of variants, as colours if two values vary. A variant without a time then stays empty."""
     names = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
     if len(names) != 2:
-        _draw_times(axes, {row.label: row for row in _ranked(rows)})
+        _draw_times(axes, _ranked(rows))
         return
     ys, xs = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
     times = {tuple(dict(row.values)[name] for name in names): row.median_us for row in _ranked(rows)}
@@ -178,18 +178,12 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     axes.set_ylabel(names[0])
 
 
-def _draw_times(axes: Any, times: Mapping[str, Rates]) -> None:
-    """Draw a bar with a line from p10 to p90 for each name, or if there are many, a dot for each, the fastest first."""
-    has_bars = len(times) <= _MAX_BARS
-    names = [*times] if has_bars else sorted(times, key=lambda name: times[name].median_us or 0.0)
-    medians = [times[name].median_us or 0.0 for name in names]
-    named = range(len(names)) if has_bars else (0, len(names) // 2, len(names) - 1)
-    if has_bars:
-        rows = zip(medians, times.values(), strict=True)
-        ends = [(us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in rows]
-        axes.barh(named, medians, xerr=[*zip(*ends, strict=True)], capsize=3)
-    else:
-        axes.plot(medians, range(len(names)), ".")
-    axes.set_yticks(named, [shortened(names[rank], _PLOTTED_NAME) for rank in named])
-    axes.set_ylim(len(names) - 0.5, -0.5)  # the first is at the top, as in the table
+def _draw_times(axes: Any, rows: Sequence[Row]) -> None:
+    """Draw a dot with a line from p10 to p90 for each variant. If there are many, only three of them have names."""
+    medians = [row.median_us or 0.0 for row in rows]
+    ends = [(us - (row.p10_us or us), (row.p90_us or us) - us) for us, row in zip(medians, rows, strict=True)]
+    axes.errorbar(medians, range(len(rows)), xerr=[*zip(*ends, strict=True)], fmt=".", capsize=3)
+    named = range(len(rows)) if len(rows) <= _MAX_NAMES else (0, len(rows) // 2, len(rows) - 1)
+    axes.set_yticks(named, [shortened(rows[rank].label, _PLOTTED_NAME) for rank in named])
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first is at the top, as in the table
     axes.set_xlabel("median time in µs")

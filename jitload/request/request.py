@@ -117,7 +117,6 @@ class TritonSource(NamedTuple):
         variants: Its specializations, in the order in which a call tries them.
         grid: The launch expressions for the number of programs, or None if each call passes them.
         kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
-        triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
         choice: How a key chooses among the variants, or None if the first that fits is launched.
         doc: The docstring of the functions.
     """
@@ -127,7 +126,6 @@ class TritonSource(NamedTuple):
     variants: tuple[VariantSource, ...]
     grid: Any
     kernel: Any = None
-    triton: Any = None
     choice: Choice | None = None
     doc: str = ""
 

@@ -21,7 +21,7 @@ from jitload.triton.kernel import TritonKernel
 from jitload.triton.key import outer_values, plan_parts
 from jitload.triton.metadata import read_compiled_kernel
 from jitload.triton.plan import Plan
-from jitload.triton.versions import Triton, cuda_backend, cuda_target, stable_interface
+from jitload.triton.versions import cuda_backend, cuda_target, stable_interface
 from jitload.triton.wrapper import write_triton_sources
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
@@ -37,7 +37,7 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
 
     def compiled(plan: Plan, arch: str) -> Cubin:
         with stage(f"Triton compiles {source.name} for {arch}"):
-            return compile_cubin(source.kernel, plan, source.triton, capability_of(arch)[0])
+            return compile_cubin(source.kernel, plan, capability_of(arch)[0])
 
     variants = tuple(
         variant._replace(cubins=variant.cubins or tuple(compiled(variant.plan, arch) for arch in request.archs))
@@ -46,23 +46,23 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
     return write_triton_sources(request.name, (source._replace(variants=variants),), work_dir)
 
 
-def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Cubin:
+def compile_cubin(kernel: TritonKernel, plan: Plan, capability: int) -> Cubin:
     """Compile one specialization of a kernel for an architecture. Return a cubin that records what a launch needs."""
-    return read_compiled_kernel(_compile(kernel, plan, triton, capability), triton, plan.constexprs)
+    return read_compiled_kernel(_compile(kernel, plan, capability), plan.constexprs)
 
 
-def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Any:
+def _compile(kernel: TritonKernel, plan: Plan, capability: int) -> Any:
     """Return Triton's `CompiledKernel`, which Triton may take from its own cache."""
     import triton as package
 
     _check_readable(kernel)
-    numbers = _check_options(kernel, plan.options, cuda_backend(triton, capability), capability)
-    source = _ast_source(kernel, plan, triton)
+    numbers = _check_options(kernel, plan.options, cuda_backend(capability), capability)
+    source = _ast_source(kernel, plan)
     # Triton's hash lacks the values in `extra`. Without them, Triton's cache could return code for other values.
     if extra := _missing_in_hash(kernel, plan):
         own_hash = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own_hash} {extra}".encode()).hexdigest()
-    target = cuda_target(triton, capability)
+    target = cuda_target(capability)
     # The function or the environment may ask for assertions in the code, as when Triton itself launches a kernel.
     has_assertions = bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
     options = {"debug": has_assertions, **plan.options, **numbers}
@@ -164,10 +164,10 @@ def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) 
 # ---- Triton's record of what to compile ------------------------------------------------------------------------
 
 
-def _ast_source(kernel: TritonKernel, plan: Plan, triton: Triton) -> Any:
+def _ast_source(kernel: TritonKernel, plan: Plan) -> Any:
     """Return Triton's `ASTSource`."""
     attributes = {path: [["tt.divisibility", 16]] for path in plan.multiples}
-    with stable_interface(triton, "ASTSource"):
+    with stable_interface("ASTSource"):
         from triton.compiler import ASTSource
 
         return ASTSource(

@@ -37,12 +37,7 @@ def apply_heuristics(
     names in `explicit` are skipped.
     """
     results = dict(values)
-    examples = example_arguments(kernel, spec).items()
-    classes = {name: type(value) for name, value in examples if type(value).__name__ != "dtype"}  # a tensor's stand-in
-    stand_ins = {
-        name: None if kind == "null" else _TypedStandIn(classes[name]) if name in classes else StandIn()
-        for name, kind in _argument_kinds(kernel, spec)
-    }
+    stand_ins = _stand_ins(kernel, spec, _TypedStandIn, StandIn)
     unknown: dict[str, str] = {}
     failed: set[str] = set()
     for name, function in kernel.heuristics.items():
@@ -82,15 +77,9 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
     hook = getattr(config, "pre_hook", None)
     if hook is None:
         return spec
-    stand_ins: dict[str, Callable[[], Any]] = {
-        "null": lambda: None,
-        "descriptor": _DescriptorStandIn,
-        "pointer": lambda: _TypedStandIn(object),
-        "other": StandIn,
-    }
-    arguments = _Arguments(
-        kernel, {**{name: stand_ins[kind]() for name, kind in _argument_kinds(kernel, spec)}, **values}
-    )
+    # A pointer is no descriptor, whatever its class is.
+    stand_ins = _stand_ins(kernel, spec, _DescriptorStandIn, lambda: _TypedStandIn(object))
+    arguments = _Arguments(kernel, {**stand_ins, **values})
     problem = next(_effects(hook, set()), "")
     if not problem:
         try:
@@ -114,25 +103,38 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
     return _with_block_shapes(kernel, spec, {name: shape for name, value in descriptors if (shape := _shape_of(value))})
 
 
-def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[str, str]]:
-    """Yield (name, kind) pairs for the run-time arguments; a kind is `null`, `pointer`, `descriptor` or `other`."""
-    if spec.signature is not None:
-        types = types_by_name(kernel, spec.signature)
-        for param in kernel.params:
-            if not param.is_constexpr:
-                text = types.get(param.name, param.annotation_type)
-                yield param.name, "null" if text is None and param.name in types else _kind_of_type(text)
-        return
+def _stand_ins(
+    kernel: TritonKernel,
+    spec: CompileSpec,
+    make_descriptor: Callable[[type], StandIn],
+    make_pointer: Callable[[], StandIn],
+) -> dict[str, Any]:
+    """Return stand-ins for the run-time arguments, and None for those that are always None.
+
+    `make_descriptor` makes one for a tensor descriptor of a class, and `make_pointer` one for a pointer of which only
+    the type of its elements is known.
+    """
+    stand_ins: dict[str, Any] = {}
     for name, value in example_arguments(kernel, spec).items():
-        is_pointer = hasattr(value, "data_ptr") or type(value).__name__ == "dtype"
-        kind = "null" if value is None else "pointer" if is_pointer else "other"
-        yield name, "descriptor" if hasattr(value, "block_shape") else kind
+        if hasattr(value, "block_shape"):
+            stand_ins[name] = make_descriptor(type(value))
+        elif type(value).__name__ == "dtype":
+            stand_ins[name] = make_pointer()
+        else:
+            stand_ins[name] = None if value is None else _TypedStandIn(type(value))
+    if spec.signature is None:
+        return stand_ins
+    types = types_by_name(kernel, spec.signature)
+    for name, text in ((p.name, types.get(p.name, p.annotation_type)) for p in kernel.params if not p.is_constexpr):
+        if isinstance(text, str) and text.startswith("tensordesc"):
+            from triton.tools.tensor_descriptor import TensorDescriptor
 
-
-def _kind_of_type(text: object) -> str:
-    if not isinstance(text, str):
-        return "other"
-    return "descriptor" if text.startswith("tensordesc") else "pointer" if text.startswith("*") else "other"
+            stand_ins[name] = make_descriptor(TensorDescriptor)
+        elif isinstance(text, str) and text.startswith("*"):
+            stand_ins[name] = make_pointer()
+        else:
+            stand_ins[name] = None if text is None and name in types else StandIn()
+    return stand_ins
 
 
 def _with_block_shapes(kernel: TritonKernel, spec: CompileSpec, shapes: Mapping[str, Sequence[int]]) -> CompileSpec:
@@ -189,17 +191,13 @@ class _TypedStandIn(StandIn):
         return super().__getattribute__(name)
 
 
-class _DescriptorStandIn(StandIn):
-    """A stand-in for a tensor descriptor. A hook may use `isinstance()` on it and set its block shape."""
+class _DescriptorStandIn(_TypedStandIn):
+    """A stand-in for a tensor descriptor. A hook may also set its block shape."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "__class__":
-            from triton.tools.tensor_descriptor import TensorDescriptor
-
-            return TensorDescriptor
         if name == "block_shape" and _shape_of(self):
             return object.__getattribute__(self, name)
-        return _refuse_value()
+        return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "block_shape":

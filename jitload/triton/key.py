@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jitload.errors import JitLoadError
 from jitload.triton.kernel import TritonKernel, plain_value
 from jitload.triton.plan import Plan
-from jitload.triton.versions import Triton
+from jitload.triton.versions import find_triton
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
@@ -40,7 +40,7 @@ _OTHER_VARIABLES = ("PTXAS_OPTIONS", "DISABLE_PTXAS_OPT", "USE_IR_LOC", "LLVM_EX
 _FILE_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_LIBDEVICE_PATH")
 
 
-def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...], bool]:
+def kernel_parts(kernel: TritonKernel) -> tuple[tuple[Part, ...], bool]:
     """Return the cache key's parts for a kernel, and whether they are complete. If not, no cache may be used."""
     try:
         key = str(kernel.function.cache_key)
@@ -52,7 +52,7 @@ def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...]
     flags = (str(getattr(kernel.function, name, None)) for name in ("debug", "noinline"))
     texts = (f"{name}={getattr(value, 'value', value)!r}" for (name, _), (value, _) in used.items())
     parts: tuple[Part, ...] = (
-        ("triton", _triton_identity(triton)),
+        ("triton", _triton_identity()),
         ("kernel", (kernel.name, key, *flags)),
         ("globals", tuple(sorted(texts))),
         ("outer", tuple(f"{name}={value}" for name, value in values or ())),
@@ -116,7 +116,7 @@ def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
 # ---- Triton and its environment --------------------------------------------------------------------------------
 
 
-def _triton_identity(triton: Triton) -> tuple[str, ...]:
+def _triton_identity() -> tuple[str, ...]:
     """Return Triton's version and a digest of Triton's compiler.
 
     The installer records the digest, so it is the same wherever the same wheel is installed. If the record is missing
@@ -127,7 +127,7 @@ def _triton_identity(triton: Triton) -> tuple[str, ...]:
     package_dir = os.path.dirname(package.__file__)
     library_path = f"{package_dir}/_C/libtriton.so"
     record_path = f"{os.path.dirname(package_dir)}/triton-{package.__version__}.dist-info/RECORD"
-    return (str(triton), _recorded_digest(library_path, record_path) or _file_state(library_path))
+    return (find_triton(), _recorded_digest(library_path, record_path) or _file_state(library_path))
 
 
 def _recorded_digest(library_path: str, record_path: str) -> str:

@@ -17,23 +17,24 @@ from jitload.errors import SignatureError
 from jitload.model import TENSOR_MAP_BYTES, Assumption, Cubin, Descriptor, Kernel, Parameter, Specialization
 from jitload.triton.kernel import plain_value
 from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path, named_leaves
-from jitload.triton.versions import KNOWN_RELEASES, Triton, read_version
+from jitload.triton.versions import KNOWN_RELEASES, descriptor_flags, find_triton, read_version
 
 _MAX_THREADS = 1024  # per block
 _HIDDEN_POINTERS = 2  # they follow a kernel's own parameters: to global scratch and to profile scratch
 _MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
 
 
-def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
+def read_compiled_kernel(compiled: Any, constexprs: frozenset[str] | None = None) -> Cubin:
     """Return Triton's `CompiledKernel` as a `Cubin`. The attribute `Cubin.triton` says how the kernel is launched.
 
-    `triton` is the release to assume if the compiled kernel does not name one. `constexprs` names the parameters that a
-    call does not pass. None stands for the parameters that are annotated `tl.constexpr`.
+    `constexprs` names the parameters that a call does not pass. None stands for those that are annotated
+    `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata
     _check_launchable(name, compiled)
-    triton = read_version(getattr(metadata, "triton_version", triton))
+    version = str(getattr(metadata, "triton_version", "") or find_triton())
+    read_version(version)
     cubin = read_cubin(compiled.asm["cubin"], name=f"Triton's cubin of {name!r}")
     entry = next((kernel for kernel in cubin.kernels if kernel.symbol == metadata.name), None)
     if entry is None:
@@ -41,7 +42,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         raise SignatureError(
             f"kernel {name!r}: Triton names it {metadata.name!r}, but the cubin contains only: {symbols}"
         )
-    interface = _Interface(compiled, triton, constexprs)
+    interface = _Interface(compiled, version, constexprs)
     _check_parameters(interface, entry, _block_size(metadata))
     pairs = zip(interface.parameters, entry.parameters, strict=False)  # the cubin also has hidden pointers
     kernel = entry._replace(name=name, parameters=tuple(p._replace(offset=slot.offset) for p, slot in pairs))
@@ -52,7 +53,8 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         descriptors=tuple(interface.descriptors),
         constexprs=tuple(interface.constexprs),
         tuples=tuple(interface.tuples),
-        **_launch_attributes(metadata, triton),
+        triton_version=version,
+        **_launch_attributes(metadata),
     )
     ptx = compiled.asm.get("ptx", "")
     return replace(cubin, kernels=(kernel,), variables=(), triton=specialization, ptx=ptx)
@@ -93,10 +95,9 @@ def _warp_size(metadata: Any) -> int:
 
 def _check_parameters(interface: _Interface, entry: Kernel, threads: int) -> None:
     """Raise SignatureError if the cubin's parameter sizes or thread count differ from those in Triton's metadata."""
-    triton = interface.triton
     sizes = [parameter.size for parameter in interface.parameters] + [8] * _HIDDEN_POINTERS
     cubin_sizes = [slot.size for slot in entry.parameters]
-    claim = f"kernel {interface.name!r}: Triton {triton} says that it"
+    claim = f"kernel {interface.name!r}: Triton {interface.version} says that it"
     if sizes != cubin_sizes:
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
         raise SignatureError(
@@ -109,7 +110,7 @@ def _check_parameters(interface: _Interface, entry: Kernel, threads: int) -> Non
         )
 
 
-def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
+def _launch_attributes(metadata: Any) -> dict[str, Any]:
     """Return the fields of `Specialization` that a launch needs besides the parameters.
 
     The fields are read after compilation, because the compiler may change `num_warps`.
@@ -126,7 +127,6 @@ def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
         "scratch_alignment": int(getattr(metadata, "global_scratch_align", 1) or 1),
         "is_pdl": bool(getattr(metadata, "launch_pdl", False)),
         "is_cooperative": bool(getattr(metadata, "launch_cooperative_grid", False)),
-        "triton_version": str(triton),
     }
 
 
@@ -139,10 +139,10 @@ class _Interface:
     Tuples are flattened. A tensor descriptor is one argument, but several parameters.
     """
 
-    def __init__(self, compiled: Any, triton: Triton, constexprs: frozenset[str] | None) -> None:
+    def __init__(self, compiled: Any, version: str, constexprs: frozenset[str] | None) -> None:
         source = compiled.src
         self.name = str(source.fn.__name__)
-        self.triton = triton
+        self.version = version
         self.descriptor_metadata: list[Any] = list(getattr(compiled.metadata, "tensordesc_meta", None) or ())
         self.parameters: list[Parameter] = []
         self.arguments: list[Parameter] = []
@@ -218,7 +218,7 @@ class _Interface:
             )
             self.parameters.append(argument._replace(kind="struct", size=TENSOR_MAP_BYTES, dtype=None))
         else:  # before sm_90, a descriptor is passed as plain parameters
-            descriptor = descriptor._replace(is_expanded=True, flags=self.triton.descriptor_flags)
+            descriptor = descriptor._replace(is_expanded=True, flags=descriptor_flags(self.version))
             self.parameters.append(argument._replace(dtype=None))
         self.descriptors.append(descriptor)
         for part, axis, type_ in descriptor.parts[1:]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
 from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
-from jitload.triton.versions import Triton, cuda_backend, stable_interface
+from jitload.triton.versions import cuda_backend, stable_interface
 
 if TYPE_CHECKING:
     from jitload.model import ParameterKind
@@ -43,12 +43,12 @@ class Plan(NamedTuple):
     options: Mapping[str, Any]
 
 
-def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
+def make_plan(kernel: TritonKernel, spec: CompileSpec, capability: int) -> Plan:
     """Return the specialization that `spec` describes."""
-    return _plan_types(kernel, resolve_spec(kernel, spec, triton, capability))
+    return _plan_types(kernel, resolve_spec(kernel, spec, capability))
 
 
-def resolve_spec(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> CompileSpec:
+def resolve_spec(kernel: TritonKernel, spec: CompileSpec, capability: int) -> CompileSpec:
     """Return the spec with the values of the configuration and of heuristics, and with types for example arguments."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
@@ -71,7 +71,7 @@ def resolve_spec(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabi
     # A constexpr may have the name of an option. Triton then takes one keyword as both.
     options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
     spec = spec._replace(constexprs=constexprs, options=options, config=None)
-    return _with_types(kernel, spec, triton, capability) if spec.signature is None else spec
+    return _with_types(kernel, spec, capability) if spec.signature is None else spec
 
 
 def complete_constexprs(
@@ -272,7 +272,7 @@ def _unknown_type(value: str, where: str) -> SignatureError:
 # ---- example arguments -----------------------------------------------------------------------------------------
 
 
-def _with_types(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> CompileSpec:
+def _with_types(kernel: TritonKernel, spec: CompileSpec, capability: int) -> CompileSpec:
     """Return the spec with the types for which Triton would compile the kernel in place of the example arguments."""
     run_time = [p.name for p in kernel.params if not p.is_constexpr and p.name not in spec.constexprs]
     if run_time and not spec.args and not spec.named_args:
@@ -283,8 +283,8 @@ def _with_types(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabil
         )
     positional = kernel.params[: len(spec.args)]
     constexprs = complete_constexprs(kernel, spec.constexprs, bound=frozenset(param.name for param in positional))
-    backend = cuda_backend(triton, capability)
-    with stable_interface(triton, "create_function_from_signature()"):
+    backend = cuda_backend(capability)
+    with stable_interface("create_function_from_signature()"):
         from triton.runtime.jit import create_function_from_signature
 
         bind = create_function_from_signature(kernel.function.signature, kernel.params, backend)

@@ -26,7 +26,7 @@ from jitload.triton.kernel import (
 )
 from jitload.triton.key import cubin_parts, kernel_parts, plan_parts
 from jitload.triton.plan import Plan, make_plan, named_leaves, resolve_spec
-from jitload.triton.versions import Triton, find_triton
+from jitload.triton.versions import find_triton
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
@@ -76,7 +76,7 @@ def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
     source = request.triton
     if spec.signature is None and spec.variants is None and source is not None and source.kernel is not None:
         spec = assign_keywords(source.kernel, spec)
-        spec = resolve_spec(source.kernel, spec, source.triton, capability_of(request.archs[0])[0])
+        spec = resolve_spec(source.kernel, spec, capability_of(request.archs[0])[0])
     own = {name: getattr(spec, name) for name in ("signature", "constexprs", "config", "variants")}
     return {**own, **spec.options}
 
@@ -99,21 +99,21 @@ def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
         return _request_for_cubins(name, cubins, arch=arch, grid=grid, settings=settings)
     kernel = read_kernel(kernel)
     if kernel.compiled is not None:
-        cubin = _read_compiled(kernel, spec, find_triton())
+        cubin = _read_compiled(kernel, spec)
         return _request_for_cubins(name, (cubin,), arch=arch, grid=grid, settings=settings)
     archs = resolve_gpu_arch(arch, settings, subject=_SUBJECT)
     spec = assign_keywords(kernel, spec)
-    triton = find_triton()
+    find_triton()  # or raise an error
     capability, _ = capability_of(archs[0])
     specs: list[tuple[str, CompileSpec, Values]] = [(kernel.name, spec, ())]
     if spec.variants is not None:
         from jitload.triton.variants import distinct_variants, specs_of_variants
 
         specs = specs_of_variants(kernel, spec)
-    variants = [VariantSource(label, make_plan(kernel, s, triton, capability), values=v) for label, s, v in specs]
+    variants = [VariantSource(label, make_plan(kernel, s, capability), values=v) for label, s, v in specs]
     if len(variants) > 1:
         variants = distinct_variants(kernel, spec, variants)
-    source, is_cacheable = _source_of_variants(kernel, spec, variants, grid=grid, triton=triton)
+    source, is_cacheable = _source_of_variants(kernel, spec, variants, grid=grid)
     if not is_cacheable:  # no other call may find the library
         settings = settings._replace(cache_dir=str(private_cache_dir()))
     by_capability: dict[int, str] = {}  # Triton chooses the suffix of an architecture itself
@@ -125,7 +125,7 @@ def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
 
 def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
     """Return the machine code of a kernel for one architecture. Compile the kernel unless it is compiled already."""
-    triton = find_triton()
+    find_triton()  # or raise an error
     kernel = read_kernel(kernel)
     if spec.variants is not None:
         raise SignatureError(
@@ -133,24 +133,24 @@ def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
             "config=, and leave variants= to load_triton()"
         )
     if kernel.compiled is not None:
-        cubin = _read_compiled(kernel, spec, triton)
+        cubin = _read_compiled(kernel, spec)
         _check_archs((cubin,), arch, read_settings(), subject="extract_triton() compiles")
         return cubin
     from jitload.triton.compile import compile_cubin
 
     spec = assign_keywords(kernel, spec)
     capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), function="extract_triton()"))
-    return compile_cubin(kernel, make_plan(kernel, spec, triton, capability), triton, capability)
+    return compile_cubin(kernel, make_plan(kernel, spec, capability), capability)
 
 
 # ---- a kernel that is compiled already -------------------------------------------------------------------------
 
 
-def _read_compiled(kernel: TritonKernel, spec: CompileSpec, triton: Triton) -> Cubin:
+def _read_compiled(kernel: TritonKernel, spec: CompileSpec) -> Cubin:
     from jitload.triton.metadata import read_compiled_kernel
 
     _check_unchanged(kernel.name, spec)
-    return read_compiled_kernel(kernel.compiled, triton)
+    return read_compiled_kernel(kernel.compiled)
 
 
 def _check_unchanged(name: str, spec: CompileSpec) -> None:
@@ -206,10 +206,10 @@ def _request_for_cubins(
 
 
 def _source_of_variants(
-    kernel: TritonKernel, spec: CompileSpec, variants: Sequence[VariantSource], *, grid: Any, triton: Triton
+    kernel: TritonKernel, spec: CompileSpec, variants: Sequence[VariantSource], *, grid: Any
 ) -> tuple[TritonSource, bool]:
     """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
-    parts, is_complete = kernel_parts(kernel, triton)
+    parts, is_complete = kernel_parts(kernel)
     texts = [(variant.name, *plan_parts(variant.plan)) for variant in variants]
     plan: Plan = variants[0].plan
     leaves = (named_leaves(name, tree, ()) for name, tree in plan.types if name not in plan.constexprs)
@@ -222,7 +222,6 @@ def _source_of_variants(
         variants=tuple(variants),
         grid=grid,
         kernel=kernel,
-        triton=triton,
         doc=inspect.cleandoc(kernel.function.__doc__ or ""),
     )
     return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
