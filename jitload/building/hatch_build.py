@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -22,30 +19,26 @@ class NativeBuildHook(BuildHookInterface[Any]):
         """Build the machine code, and give the wheel the tag of the platform that it is for.
 
         Raises:
-            NativeBuildError, OSError: The code of a wheel cannot be compiled. An editable install only warns, because
-                the code is built at its first use, too.
+            JitLoadError, OSError: The code of a wheel cannot be compiled. An editable install only warns, because the
+                code is built at its first use, too.
         """
         if self.target_name != "wheel" or sys.platform != "linux":
             return  # elsewhere, jitload can only be imported
-        native = _load(Path(self.root) / "jitload" / "building" / "native.py")
+        sys.path.insert(0, self.root)
+        from jitload.building.native import NAMES, NATIVE_DIR, build_native
+        from jitload.errors import JitLoadError
+        from jitload.settings import read_settings
+        from jitload.toolchain.host import find_compiler
+
         try:
-            native.build_native(native.NAMES, native.default_compiler(), native.NATIVE_DIR)
-        except (native.NativeBuildError, OSError) as error:
+            build_native(NAMES, find_compiler(read_settings()).command, NATIVE_DIR)
+        except (JitLoadError, OSError) as error:
             if version != "editable":
                 raise
             self.app.display_warning(f"jitload's machine code is not built yet: {error}")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag()}"
         build_data["artifacts"] += ["jitload/native/*.o", "jitload/native/*.so"]
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jitload_native", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _platform_tag() -> str:

@@ -1,8 +1,8 @@
 """Builds jitload's own machine code: the runtime that launches kernels, and the object files that libraries need.
 
 A wheel contains the results, in `jitload/native/`. The build back end makes them, also for an editable install. In a
-checkout, they are made again if a source has changed. This module imports nothing of jitload, because the build back
-end runs it alone, and little of Python's library, because a cache hit asks it for the runtime.
+checkout, they are made again if a source has changed. This module imports little, because a cache hit asks it for the
+runtime, and because the build back end's environment has few packages.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from jitload.errors import ToolchainError
+from jitload.toolchain.host import INCLUDE_DIR, run_tool, tvm_ffi_include_dirs
+from jitload.toolchain.private_files import replace_file
+
 NativeName = Literal["runtime", "cpu_runtime", "cpu_watched", "triton_runtime", "torch_runtime", "launcher", "shared"]
 
 _PACKAGE = Path(__file__).parents[1]
 NATIVE_DIR = _PACKAGE / "native"
-_SOURCE_DIRS = (_PACKAGE / "runtime", _PACKAGE / "include" / "jitload", _PACKAGE / "include" / "torch_light")
+_SOURCE_DIRS = (_PACKAGE / "runtime", INCLUDE_DIR / "jitload", INCLUDE_DIR / "torch_light")
 _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-w")
 _PLAIN = (*_FLAGS, "-fno-exceptions", "-fno-rtti")
 _CXX17 = ("-std=c++17", *_PLAIN)
@@ -42,14 +46,6 @@ NAMES: tuple[NativeName, ...] = (*_SOURCES, "shared")
 # process has loaded it already. libgcc.a has what GCC calls by itself, such as its functions for atomic operations.
 _SHARED_PARTS: tuple[NativeName, ...] = ("runtime", "triton_runtime")
 _LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now,-z,nodelete,-z,noexecstack", "-nostartfiles", "-nodefaultlibs", "-lgcc")
-
-
-class NativeBuildError(Exception):
-    """A compiler failed; `log` is its output."""
-
-    def __init__(self, command: Sequence[str], log: str) -> None:
-        super().__init__(f"{' '.join(command)} failed:\n{log}")
-        self.log = log
 
 
 def native_file(name: NativeName) -> str:
@@ -77,8 +73,8 @@ def build_native(names: Iterable[NativeName], compiler: Sequence[str], directory
     """Build parts of jitload's machine code into a directory. Each file appears there at once.
 
     Raises:
-        NativeBuildError: The compiler failed.
-        OSError: The directory cannot be written, or the compiler cannot be started.
+        ToolchainError: The compiler failed, or cannot be started.
+        OSError: The directory cannot be written.
     """
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
@@ -95,11 +91,11 @@ def build_native(names: Iterable[NativeName], compiler: Sequence[str], directory
         for name in wanted:
             path = directory / native_file(name)
             os.replace(Path(work) / path.name, path)
-            _write(path.with_suffix(".stamp"), stamp, Path(work))
+            replace_file(path.with_suffix(".stamp"), stamp.encode())
 
 
 def _compile_commands(name: NativeName, compiler: Sequence[str], work: Path) -> Iterator[list[str]]:
-    includes = [f"-I{path}" for path in (_PACKAGE / "runtime", _PACKAGE / "include", *_tvm_ffi_include_dirs())]
+    includes = [f"-I{path}" for path in (_PACKAGE / "runtime", INCLUDE_DIR, *tvm_ffi_include_dirs())]
     for source, flags in _SOURCES.get(name, {}).items():
         path = _PACKAGE / "runtime" / f"{source}.cc"
         yield [*compiler, *flags, *includes, "-c", str(path), "-o", str(_object(name, source, work))]
@@ -118,25 +114,9 @@ def _join_command(name: NativeName, compiler: Sequence[str], work: Path) -> list
 
 
 def _run(command: Sequence[str]) -> None:
-    import subprocess
-
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = run_tool(command, "the C++ compiler", timeout_s=None)
     if done.returncode != 0:
-        raise NativeBuildError(command, done.stdout)
-
-
-def _write(path: Path, text: str, work: Path) -> None:
-    fresh = work / path.name
-    fresh.write_text(text)
-    os.replace(fresh, path)
-
-
-def _tvm_ffi_include_dirs() -> list[Path]:
-    from importlib.util import find_spec
-
-    spec = find_spec("tvm_ffi")
-    roots = [Path(root) for root in (spec and spec.submodule_search_locations) or ()]
-    return [directory for root in roots for directory in (root / "include", root / "3rdparty" / "dlpack" / "include")]
+        raise ToolchainError(f"jitload's own C++ cannot be compiled. {' '.join(command)} failed:\n{done.stderr}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -149,12 +129,3 @@ def _source_stamp() -> str:
         status = os.stat(path)
         rows.append(f"{path}\0{status.st_size}\0{status.st_mtime_ns}")
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
-
-
-def default_compiler() -> list[str]:
-    """Return the command of the C++ compiler for the build back end: `CXX`, or the first that is on the PATH."""
-    import shutil
-
-    if requested := os.environ.get("CXX"):
-        return requested.split()
-    return [next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), "c++")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from jitload.building.native import NATIVE_DIR, NativeBuildError, NativeName, build_native, find_native, native_file
+from jitload.building.native import NATIVE_DIR, NativeName, build_native, find_native, native_file
 from jitload.building.ninja import Step, compile_step, link_step
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
@@ -50,8 +50,6 @@ def _build(names: Sequence[NativeName], settings: Settings) -> None:
         with FileLock(NATIVE_DIR / ".lock"):
             if still_missing := [name for name in names if find_native(name) is None]:
                 build_native(still_missing, command, NATIVE_DIR)
-    except NativeBuildError as error:
-        raise ToolchainError(f"jitload's own C++ cannot be compiled. {error}") from error
     except OSError as error:
         raise ToolchainError(
             f"jitload's machine code is missing in {NATIVE_DIR}, and cannot be built there: {error}. Install jitload "
