@@ -1,7 +1,7 @@
 """Splits a compilation by nvcc into its commands, so that ninja compiles host and device code in parallel.
 
 `nvcc --dryrun` prints the commands that nvcc would run one after another. The commands are kept in the cache as a
-template, in which the source file has a fixed name and the temporary files are named after the source file. If nvcc
+template, in which the source file has a fixed name and the intermediate files are named after the source file. If nvcc
 prints anything that this module does not know, there is no template, and nvcc runs its commands itself.
 """
 
@@ -26,11 +26,12 @@ from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
 _END_OF_OPENING = "jitload_end_of_opening"  # a variable that the source declares after its includes
-_FORMAT = "3"  # the version of the template's format in the cache
-_TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
+_FORMAT = "4"  # the version of the template's format in the cache
+_INTERMEDIATE = re.compile(r"\bjitload_unit\.(?!cu\b)")  # in the name of an intermediate file
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
 _VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that nvcc must pass on unchanged
+_KEEP = re.compile(r"--?(?:keep|save-temps)")
 _OUTPUT_OPTIONS = {"cudafe++": "--gen_c_file_name", "fatbinary": "--embedded-fatbin="}
 _log = logging.getLogger(__name__)
 
@@ -161,9 +162,10 @@ def _ask(nvcc: Nvcc, options: Sequence[str], work_dir: Path) -> Template | str:
 
     If a part of the output is not understood, return a text that describes this part.
     """
-    command = [str(nvcc.path), "--dryrun", *options, "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
+    # With --keep, the names of intermediate files are those of the source and the architecture, without random numbers.
+    command = [str(nvcc.path), "--dryrun", *options, "--keep", "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
     try:
-        return _parse(run_nvcc(command, directory=work_dir, variables={"TMPDIR": "."}), options)
+        return _parse(run_nvcc(command, directory=work_dir), options)
     except _NotUnderstoodError as reason:
         return str(reason)
 
@@ -179,7 +181,6 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     variables = {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
     texts = [line[3:] for line in lines if not _VARIABLE.fullmatch(line)]
     commands = [_read_words(text, variables) for text in texts if not text.startswith(_SKIPPED)]
-    _check_names(texts)
     template = tuple(_link_inputs(commands))
     kinds = [Path(words[0]).name for words in commands]
     if (
@@ -189,11 +190,12 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     ):
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
     module_ids = (word for words in commands for word in words if word.endswith("module_id"))
-    # With the option --keep, for example, nvcc gives the file with the module id another name.
     if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):
         raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
+        if _KEEP.match(option):
+            raise _NotUnderstoodError(f"the option {option!r}, whose files jitload would remove")
         if _VERBATIM.match(option) and not {option, option[2:]} & {*preprocessing}:
             raise _NotUnderstoodError(f"the option {option!r}, which is passed on in another form")
     return template
@@ -202,8 +204,8 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
     """Return a command that nvcc printed, as words for a template.
 
-    The program gets its full path. The names of temporary files lose nvcc's numbers. A preprocessor command also writes
-    a depfile.
+    The program gets its full path. The names of intermediate files begin with the source's name. A preprocessor command
+    also writes a depfile.
     """
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
@@ -213,21 +215,14 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
     path = program if "/" in program else shutil.which(program, path=variables.get("PATH", ""))
     if path is None:
         raise _NotUnderstoodError(f"the program {program!r}")
-    words = [path, *(_TEMPORARY.sub(_SOURCE, word) for word in words[1:])]
-    if strange := next((word for word in words if "tmpxft" in word), None):
+    if strange := next((word for word in words if "tmpxft" in word), None):  # with the option --threads
         raise _NotUnderstoodError(f"the temporary file {strange!r}")
+    words = [path, *(_INTERMEDIATE.sub(f"{_SOURCE}.", word) for word in words[1:])]
     if "-E" in words:
         words += ["-MD", "-MF", f"{_output_of(words)}.d"]
     # jitload has written the file with the module id, which cicc reads. If cudafe++ wrote this file, cicc could not run
     # in parallel with cudafe++.
     return [word for word in words if word != "--gen_module_id_file"]
-
-
-def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if the names of two temporary files differ only in nvcc's numbers."""
-    names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
-    if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
-        raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
 
 
 def _output_of(words: Sequence[str]) -> str:

@@ -23,7 +23,6 @@ import mmap
 import os
 import pickle
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -47,7 +46,7 @@ from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.cuda import Nvcc
 from jitload.toolchain.fingerprints import compiler_identity
-from jitload.toolchain.host import Compiler, tool_environment
+from jitload.toolchain.host import Compiler, run_tool
 from jitload.toolchain.private_files import make_private_dir
 
 PRELUDE = (
@@ -83,8 +82,7 @@ from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
 _RETRY_S = 120.0  # seconds until the process is started again, because it may have been killed
-_CPU_S = 120  # seconds; the limit for a run of g++, which usually needs 4 s
-_WALL_S = 900  # seconds; the limit for the whole process. A later build starts a new process.
+_WALL_S = 900  # seconds; the limit for the process, which usually needs 4 s. A later build starts a new one.
 _LOCK_TIMEOUT_S = 60.0  # seconds; how long to wait for another process that makes a header
 _log = logging.getLogger(__name__)
 _retry_at: dict[str, float] = {}  # cache and key -> when to try again, on the monotonic clock
@@ -377,20 +375,6 @@ def make_header(spec: HeaderSpec, work: Work) -> str:
 
 def _run(command: Sequence[str], work_dir: Path) -> str:
     """Run a compiler. If it fails or writes about the precompiled header, return the command and its messages."""
-    result = subprocess.run(
-        command,
-        cwd=work_dir,
-        env=tool_environment(),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        preexec_fn=_limit,
-        check=False,
-    )
+    result = run_tool(command, "the C++ compiler", directory=work_dir, timeout_s=None)
     is_good = result.returncode == 0 and ".gch" not in result.stderr
     return "" if is_good else f"{' '.join(command)}\n{result.stderr}"
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
