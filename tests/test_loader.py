@@ -196,10 +196,10 @@ def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_
         subprocess.run(command, input=text, text=True, check=True)
     runtime.rename(tmp_path / "elsewhere.so")
     majors = []
-    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda major, settings: majors.append(major))
+    monkeypatch.setattr("jitload.toolchain.libraries.find_installed", lambda _, major, settings: majors.append(major))
     with pytest.raises(LoadError, match=r"runtime library of CUDA 77: pip install 'nvidia-cuda-runtime==77\.\*'"):
         jitload.load_module(library)
-    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
+    monkeypatch.setattr("jitload.toolchain.libraries.find_installed", lambda *_: tmp_path / "elsewhere.so")
     assert jitload.load_module(library).get() == 7
     assert majors == [77]
 

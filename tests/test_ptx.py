@@ -18,7 +18,7 @@ from jitload.elf.file import ElfFile
 from jitload.errors import CompileError, JitLoadError, LoadError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain.arch import runs_on
-from jitload.toolchain.cuda import CudaToolchain, find_nvjitlink
+from jitload.toolchain.libraries import CudaToolchain, find_nvjitlink
 
 
 @pytest.fixture

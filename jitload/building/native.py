@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from jitload.errors import ToolchainError
+from jitload.toolchain.fingerprints import is_checkout
 from jitload.toolchain.host import INCLUDE_DIR, run_tool, tvm_ffi_include_dirs
 from jitload.toolchain.private_files import replace_file
 
@@ -51,11 +52,6 @@ _LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now,-z,nodelete,-z,noexecstack", "-nosta
 def native_file(name: NativeName) -> str:
     """Return the file name of a part of jitload's machine code."""
     return "jitload_runtime.so" if name == "shared" else f"{name}.o"
-
-
-def is_checkout() -> bool:
-    """Return whether this is a checkout, whose sources may change, and not an installed wheel."""
-    return not (_PACKAGE / "templates").is_dir()  # a wheel has the templates within the package
 
 
 def find_native(name: NativeName) -> Path | None:

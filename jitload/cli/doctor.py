@@ -85,9 +85,10 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     from jitload.cache.entry import open_cache
     from jitload.cache.listing import list_entries
     from jitload.toolchain.arch import current_capability
-    from jitload.toolchain.cuda import find_cuda_toolchain, find_nvjitlink
+    from jitload.toolchain.cuda import find_cuda_toolchain
     from jitload.toolchain.cutlass import cutlass_version, find_cutlass
     from jitload.toolchain.host import find_compiler, find_ninja
+    from jitload.toolchain.libraries import find_nvjitlink
     from jitload.toolchain.nvcc import find_nvcc
 
     def cache() -> str:

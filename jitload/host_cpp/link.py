@@ -11,25 +11,21 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from jitload.building.files_read import option_values
 from jitload.errors import ToolchainError
-from jitload.host_cpp.nvcc import find_nvcc_cudart
-from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.fingerprints import compiler_identity, file_state, remembered
-from jitload.toolchain.host import Compiler, tool_environment
+from jitload.toolchain.host import Compiler, first_file, run_tool
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
 from jitload.words import Argument
 
 _GOLD = "-fuse-ld=gold"
 _GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)
-_OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", "cudadevrt", *LIBRARIES)}
+_OPTIONAL = {f"-l{library}" for library in ("cuda", "cudadevrt", *LIBRARIES)}
 _COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options without a meaning for the linker
-_RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")
 _VERSION_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 
@@ -100,7 +96,7 @@ def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, c
     """
     search = [f"-L{directory}" for directory in option_values("-L", flags)]
     usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link((*search, flag), compiler))
-    cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
+    cudart = find_library("cudart", cuda) if isinstance(cuda, Nvcc) else None
     if cudart is None:
         return usable
     library = () if any("cudart" in flag for flag in usable) else (str(cudart),)
@@ -110,7 +106,7 @@ def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, c
 def _can_link(options: Sequence[str], compiler: Compiler) -> bool:
     """Return whether the compiler can link an empty library with these options, which name at least one input."""
     command = [*compiler.command, "-shared", "-nostartfiles", *options, "-o", "/dev/null"]
-    return subprocess.run(command, env=tool_environment(), capture_output=True, check=False).returncode == 0
+    return run_tool(command, "the C++ compiler").returncode == 0
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
@@ -141,21 +137,18 @@ def missing_libraries(
     Raises:
         ToolchainError: A library is not found, and no library in `flags` may replace it.
     """
-    symbols = sorted(undefined, reverse=True) if cuda else ()
-    functions = {library: symbol for symbol in symbols if (library := library_of(symbol))}
-    runtime = sorted(filter(_RUNTIME_FUNCTION.fullmatch, undefined))
-    if runtime and not any("cudart" in flag for flag in flags):
-        functions["cudart"] = runtime[0]
+    functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
     options: list[str] = []
     for library, function in functions.items():
-        if any(f"lib{library}." in flag or flag == f"-l{library}" for flag in flags):
-            continue
         is_runtime = library == "cudart"
-        find = find_cudart if is_runtime else partial(find_library, library)
-        path = find(cuda) if cuda else None
+        if any(
+            f"lib{library}." in flag or flag == f"-l{library}" or (is_runtime and library in flag) for flag in flags
+        ):
+            continue
+        path = find_library(library, cuda) if cuda else None
         if path:
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
-        elif is_runtime or not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
+        elif is_runtime or (cuda and not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags)):
             wheel = library_wheel(library, cuda.major if cuda else 13)
             raise ToolchainError(
                 f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
@@ -180,7 +173,7 @@ def missing_driver_calls(
 def find_driver_calls(symbols: Iterable[str], include_dirs: Sequence[Path]) -> tuple[str, ...]:
     """Return the symbols that `cuda.h` declares as functions of the driver, in alphabetical order."""
     candidates = sorted(filter(_DRIVER_FUNCTION.fullmatch, symbols))
-    header = next((path for path in (root / "cuda.h" for root in include_dirs) if path.is_file()), None)
+    header = first_file(root / "cuda.h" for root in include_dirs)
     if not candidates or header is None:
         return ()
     declared = set(re.findall(r"\bCUDAAPI\s+(\w+)\s*\(", header.read_text(encoding="utf-8", errors="replace")))

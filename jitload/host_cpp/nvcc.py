@@ -16,8 +16,9 @@ from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
 from jitload.toolchain.arch import capability_of
-from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
-from jitload.toolchain.host import Compiler
+from jitload.toolchain.cuda import Nvcc
+from jitload.toolchain.host import Compiler, first_file
+from jitload.toolchain.libraries import library_dirs
 from jitload.toolchain.nvcc import run_nvcc
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")
@@ -64,8 +65,7 @@ def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], arch
 
 def device_runtime(nvcc: Nvcc) -> Path | None:
     """Return the CUDA device runtime library, or None. Relocatable device code needs this library."""
-    dirs = (include.parent / lib for include in nvcc.include_dirs for lib in ("lib", "lib64"))
-    return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
+    return first_file(directory / "libcudadevrt.a" for directory in library_dirs(nvcc))
 
 
 def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()) -> Iterator[str]:
@@ -135,12 +135,3 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
         work_dir=error.work_dir,
         hint=hint,
     )
-
-
-def find_nvcc_cudart(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA runtime library of nvcc's major version, or None if it is not found.
-
-    The library in a wheel is preferred to the toolkit's. torch loads the wheel's library, and the dynamic loader then
-    uses the same file for the built library.
-    """
-    return find_wheel_cudart(nvcc.major) or find_cudart(nvcc)

@@ -16,7 +16,7 @@ from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import resolve_one_gpu_arch
-from jitload.toolchain.cuda import find_nvjitlink
+from jitload.toolchain.libraries import find_nvjitlink
 from jitload.words import Argument, Words
 
 _PACKAGE = "nvidia-nvjitlink  (nvidia-nvjitlink-cu12 for CUDA 12)"

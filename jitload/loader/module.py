@@ -249,10 +249,10 @@ def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
         from jitload.settings import read_settings
-        from jitload.toolchain.cuda import find_installed_cudart
+        from jitload.toolchain.libraries import find_installed
 
         match = re.search(_MISSING_CUDART, str(error))
-        cudart = find_installed_cudart(int(match[1]), read_settings()) if match else None
+        cudart = find_installed("cudart", int(match[1]), read_settings()) if match else None
         if cudart is None:
             raise
         ctypes.CDLL(str(cudart))

@@ -190,23 +190,16 @@ def machine_arch(arch: str) -> str:
 def runs_on(code_arch: str, arch: str) -> bool:
     """Return whether code for `code_arch` runs on every GPU of the architecture `arch`.
 
-    PTX without a suffix, `compute_80`, runs on GPUs of this and of every newer architecture. With the suffix `f`, the
-    major version must be the same. With the suffix `a`, only one architecture is possible.
+    PTX without a suffix, `compute_80`, runs on GPUs of this and of every newer architecture. For machine code, and for
+    PTX with the suffix `f`, the major version must be the same. With the suffix `a`, only one architecture is possible.
     """
     (code_number, suffix), (number, _) = capability_of(code_arch), capability_of(arch)
     if is_ptx(arch):  # stands for many architectures
         return code_arch == arch or (is_ptx(code_arch) and not suffix and code_number <= number)
     if suffix == "a":
         return machine_arch(code_arch) == arch
-    return code_number <= number if is_ptx(code_arch) and not suffix else is_compatible(code_number, number)
-
-
-def is_compatible(code_number: int, number: int) -> bool:
-    """Return whether code for one compute capability runs on a GPU of another. The capability 8.0 is the number 80.
-
-    The major versions must be the same, and the minor version of the GPU must not be less than that of the code.
-    """
-    return code_number // 10 == number // 10 and code_number <= number
+    is_same_major = code_number // 10 == number // 10
+    return code_number <= number and (is_same_major or (is_ptx(code_arch) and not suffix))
 
 
 # ---- the driver --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.arch import driver_version
-from jitload.toolchain.host import INCLUDE_DIR, package_dirs
+from jitload.toolchain.host import INCLUDE_DIR, first_file, package_dirs
 
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
@@ -27,7 +27,6 @@ _WHEEL_DIRS = {
 # One header of each group of CUDA's headers. Wheels often bring NVRTC without some groups: torch's have only the first.
 _HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
 _RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
-_WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
 DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
 
@@ -196,7 +195,7 @@ def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path:
     candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
     for home in dict.fromkeys(map(Path, candidates)):
         include_dirs = toolkit_include_dirs(home)
-        marker = next((path for path in (d / "cuda_runtime_api.h" for d in include_dirs) if path.is_file()), None)
+        marker = first_file(directory / "cuda_runtime_api.h" for directory in include_dirs)
         if marker and _release_of(marker) == release and any(_has_header(include_dirs, name) for name in missing):
             return toolchain._replace(
                 include_dirs=(*toolchain.include_dirs, *include_dirs),
@@ -206,7 +205,7 @@ def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path:
 
 
 def _has_header(include_dirs: Iterable[Path], header: str) -> bool:
-    return any((directory / header).is_file() for directory in include_dirs)
+    return first_file(directory / header for directory in include_dirs) is not None
 
 
 def _release_of(runtime_header: Path) -> tuple[int, int]:
@@ -225,7 +224,8 @@ def toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
 
 
 def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None:
-    files = [nvrtc_path] if nvrtc_path else [path for lib_dir in _library_dirs(home) for path in _nvrtc_files(lib_dir)]
+    library_dirs = toolkit_library_dirs(home)
+    files = [nvrtc_path] if nvrtc_path else [path for directory in library_dirs for path in _nvrtc_files(directory)]
     if not files:
         return None
     version = next((_numbers(match[0]) for path in files if (match := _NVRTC_FILE.search(path.resolve().name))), (0,))
@@ -238,7 +238,8 @@ def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None
     )
 
 
-def _library_dirs(home: Path) -> tuple[Path, ...]:
+def toolkit_library_dirs(home: Path) -> tuple[Path, ...]:
+    """Return the directories that may contain a toolkit's libraries."""
     return (home / "lib64", *_platform_dirs(home, "lib"))
 
 
@@ -261,7 +262,7 @@ def _requested_toolchain(path: Path) -> CudaToolchain:
     return toolchain
 
 
-# ---- headers and other libraries --------------------------------------------------------------------------------
+# ---- headers ---------------------------------------------------------------------------------------------------
 
 
 def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
@@ -280,27 +281,6 @@ def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
         return None
 
 
-def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a toolchain's `libcudart.so.<major>`, or None. NVIDIA's wheels have no `libcudart.so`."""
-    name = f"libcudart.so.{toolchain.major}"
-    paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def find_wheel_cudart(major: int) -> Path | None:
-    """Return the CUDA runtime library for a major version of CUDA from a wheel, or None if no wheel has it."""
-    directory = {12: "cuda_runtime/lib"}.get(major, f"cu{major}/lib")
-    paths = (root / directory / f"libcudart.so.{major}" for root in package_dirs("nvidia"))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def find_installed_cudart(major: int, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library for a major version of CUDA, or None. A wheel is preferred to a toolkit."""
-    homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
-    paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
-    return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
-
-
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
@@ -309,19 +289,3 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
     `cuda/headers.py`.
     """
     return (INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
-
-
-def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the path of the nvJitLink library with NVRTC's major version, or None.
-
-    It is beside NVRTC, in a wheel (torch installs one), or in a toolkit.
-    """
-    try:
-        toolchain = find_cuda_toolchain(settings)
-    except ToolchainError:
-        return None
-    wheels = (root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS)
-    toolkits = (directory for home in _toolkit_homes(settings.toolkits) for directory in _library_dirs(home))
-    name = f"libnvJitLink.so.{toolchain.major}"
-    paths = (directory / name for directory in (toolchain.nvrtc_path.parent, *wheels, *toolkits))
-    return next((path for path in paths if path.is_file()), None)

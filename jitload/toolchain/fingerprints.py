@@ -127,12 +127,17 @@ def own_identity(cache_dir: Path) -> str:
     The digest lets a developer's edit take effect at once. It is kept in the cache, and computed again if a file
     changes. It leaves out `native/`, which is compiled from the other files, perhaps by another process at this moment.
     """
-    if os.path.isdir(f"{_PACKAGE}/templates"):  # an installed wheel, whose files do not change
+    if not is_checkout():
         return f"ABI {ABI}"
     roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
     states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
     digest = remembered(states, cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states))
     return f"ABI {ABI} (a checkout) {digest}"
+
+
+def is_checkout() -> bool:
+    """Return whether this is a checkout, whose files may change, and not an installed wheel."""
+    return not os.path.isdir(f"{_PACKAGE}/templates")  # a wheel has the templates within the package
 
 
 def _states_below(directory: str) -> list[str]:

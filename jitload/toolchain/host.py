@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,22 +43,17 @@ class Compiler(NamedTuple):
     environment: tuple[str, ...] = ()
 
 
+@functools.lru_cache(maxsize=8)
 def find_compiler(settings: Settings, *, needs_gcc: bool = False) -> Compiler:
     """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH.
 
     If there is none, the error advises only what works. Kernels on the CPU need g++.
     """
-    return _find_compiler(settings.cxx, settings.path, settings.environment, needs_gcc=needs_gcc)
-
-
-@functools.lru_cache(maxsize=8)
-def _find_compiler(
-    requested: str, search_path: str, environment: tuple[str, ...], *, needs_gcc: bool = False
-) -> Compiler:
-    for command in [split_command(requested)] if requested else [["c++"], ["g++"], ["clang++"]]:
-        if command and (program := shutil.which(command[0], path=search_path)):
-            return Compiler(command=(program, *command[1:]), path=Path(program).resolve(), environment=environment)
-    names = f"{requested!r} (from JITLOAD_CXX or CXX)" if requested else "c++, g++ or clang++"
+    for command in [split_command(settings.cxx)] if settings.cxx else [["c++"], ["g++"], ["clang++"]]:
+        if command and (program := shutil.which(command[0], path=settings.path)):
+            path = Path(program).resolve()
+            return Compiler(command=(program, *command[1:]), path=path, environment=settings.environment)
+    names = f"{settings.cxx!r} (from JITLOAD_CXX or CXX)" if settings.cxx else "c++, g++ or clang++"
     advice = "Install one (apt install g++, or dnf install gcc-c++). Without root: pip install ziglang, and set "
     advice += "JITLOAD_CXX='python -m ziglang c++'."
     if needs_gcc:
@@ -91,20 +86,16 @@ def tool_environment() -> dict[str, str]:
     return variables | {"LC_MESSAGES": "C"}
 
 
+@functools.lru_cache(maxsize=8)
 def find_ninja(settings: Settings) -> Path:
     """Return the ninja binary: the one in this Python environment, or else the one on the PATH."""
-    return _find_ninja(settings.path)
-
-
-@functools.lru_cache(maxsize=8)
-def _find_ninja(search_path: str) -> Path:
     packages = package_dirs("ninja")
     own_dirs = (
         sysconfig.get_path("scripts"),
         str(Path(sys.executable).parent),
         *(str(directory) for root in packages for directory in (root / "data" / "bin", root.parent / "bin")),
     )
-    if program := shutil.which("ninja", path=os.pathsep.join(own_dirs)) or shutil.which("ninja", path=search_path):
+    if program := shutil.which("ninja", path=os.pathsep.join(own_dirs)) or shutil.which("ninja", path=settings.path):
         return Path(program)
     raise ToolchainError("ninja was not found. Install it with: pip install ninja")
 
@@ -133,6 +124,11 @@ def package_dirs(name: str) -> list[Path]:
     """Return the directories of an installed package, without importing it."""
     spec = find_spec(name)
     return [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+
+
+def first_file(paths: Iterable[Path]) -> Path | None:
+    """Return the first of the paths at which there is a file, or None."""
+    return next((path for path in paths if path.is_file()), None)
 
 
 def run_tool(

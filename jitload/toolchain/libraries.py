@@ -7,13 +7,15 @@ already loaded a library of this name, the dynamic loader uses that copy, becaus
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.settings import Settings
+from jitload.toolchain.cuda import DEFAULT_HOME, CudaToolchain, Nvcc, find_cuda_headers, toolkit_library_dirs
 from jitload.toolchain.cutlass import cutlass_dirs, cutlass_hint
-from jitload.toolchain.host import package_dirs
+from jitload.toolchain.host import first_file, package_dirs
 from jitload.words import Argument, Words
 
 # The directory of each library's wheel below `nvidia/`. For CUDA 13, the wheels share the directory `cu13`.
@@ -28,10 +30,12 @@ _DIRECTORIES = {
     "cusparse": "cusparse",
     "nccl": "nccl",
     "nvrtc": "cuda_nvrtc",
+    "nvJitLink": "nvjitlink",
+    "cudart": "cuda_runtime",
 }
 _SEPARATE = ("cudnn", "cusparselt", "nccl")  # directories of wheels that are separate for CUDA 13, too
 LIBRARIES = tuple(_DIRECTORIES)
-_FUNCTION = re.compile(rf"({'|'.join(LIBRARIES)})[A-Z]\w*")
+_FUNCTION = re.compile(rf"(?:({'|'.join(LIBRARIES)})|(?:__)?cuda)[A-Z]\w*")
 _MISSING_HEADER = re.compile(r"error: ([\w./+-]+): No such file|cannot open source file \"([\w./+-]+)\"")
 _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
 
@@ -50,28 +54,56 @@ def _wheel_directories(major: int) -> tuple[str, ...]:
 def library_of(function: str) -> str:
     """Return the CUDA library that a function belongs to: `cublas` for `cublasCreate`. Return "" for none."""
     match = _FUNCTION.fullmatch(function)
-    return match[1] if match else ""
+    return match[1] or "cudart" if match else ""
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a library, or None. Search wheels, then the toolkit, then the libraries of this process."""
-    wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
-    toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
-    for directory in (*wheels, *toolkit):
-        if paths := sorted(directory.glob(f"lib{library}.so*")):
+    """Return the path of a library, or None. Search wheels, then the toolkit, then the libraries of this process.
+
+    A wheel's CUDA runtime is preferred to the toolkit's, because torch loads it, and the dynamic loader then uses the
+    same file for the built library.
+    """
+    name = f"lib{library}.so" + (f".{cuda.major}" if library == "cudart" else "")  # others have versions of their own
+    for directory in (*_wheel_library_dirs(cuda.major), *library_dirs(cuda)):
+        if paths := sorted(directory.glob(f"{name}*")):
             return paths[0]
-    return next(_loaded(library), None)
+    return next(_loaded(name), None)
 
 
-def _loaded(library: str) -> Iterator[Path]:
+def _loaded(name: str) -> Iterator[Path]:
     with suppress(OSError):
-        for match in re.finditer(rf"/\S*/lib{library}\.so\S*", Path("/proc/self/maps").read_text(errors="replace")):
+        for match in re.finditer(rf"/\S*/{re.escape(name)}\S*", Path("/proc/self/maps").read_text(errors="replace")):
             yield Path(match[0])
 
 
+def _wheel_library_dirs(major: int) -> Iterator[Path]:
+    return (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(major))
+
+
+def library_dirs(cuda: CudaToolchain | Nvcc) -> Iterator[Path]:
+    """Return the directories that may contain libraries of the toolkit or wheels to which CUDA's headers belong."""
+    return (include.parent / name for include in cuda.include_dirs for name in ("lib", "lib64"))
+
+
+def find_installed(library: str, major: int, settings: Settings) -> Path | None:
+    """Return the path of a library with CUDA's major version: `libcudart.so.13` in a wheel or a toolkit, or None."""
+    homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
+    toolkits = (directory for home in homes for directory in toolkit_library_dirs(home))
+    return first_file(directory / f"lib{library}.so.{major}" for directory in (*_wheel_library_dirs(major), *toolkits))
+
+
+def find_nvjitlink(settings: Settings) -> Path | None:
+    """Return the path of the nvJitLink library with NVRTC's major version, or None. One beside NVRTC is preferred."""
+    toolchain = find_cuda_headers(settings)
+    if toolchain is None:
+        return None
+    beside = toolchain.nvrtc_path.with_name(f"libnvJitLink.so.{toolchain.major}")
+    return beside if beside.is_file() else find_installed("nvJitLink", toolchain.major, settings)
+
+
 def library_wheel(library: str, major: int) -> str:
-    """Return the name of the wheel that has a library and its headers. The runtime library is `cudart`."""
-    directory = _DIRECTORIES.get(library, "cuda_runtime")
+    """Return the name of the wheel that has a library and its headers."""
+    directory = _DIRECTORIES[library]
     name = f"nvidia-{directory.replace('_', '-')}"
     return name if major >= 13 and directory not in _SEPARATE else f"{name}-cu{major}"
 

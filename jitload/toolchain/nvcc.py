@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jitload.errors import ToolchainError
@@ -166,39 +166,36 @@ def _ask_release(path: Path) -> str:
     raise ToolchainError(f"nvcc {path} does not print its version:\n{output.rstrip()}")
 
 
-def run_nvcc(
-    command: Sequence[str], *, directory: Path | None = None, variables: Mapping[str, str] | None = None
-) -> str:
+def run_nvcc(command: Sequence[str], *, directory: Path | None = None) -> str:
     """Run an nvcc command, and return what it prints on both streams, whatever its exit status."""
-    result = run_tool(command, f"nvcc {command[0]}", directory=directory, variables=variables)
+    result = run_tool(command, f"nvcc {command[0]}", directory=directory)
     return result.stdout + result.stderr
 
 
 # ---- nvdisasm and compute-sanitizer ---------------------------------------------------------------------------------
 
 _INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
+_INSTALL_SANITIZER = (
+    "pip install nvidia-cuda-sanitizer-api  (for drivers of CUDA 12: apt-get install cuda-sanitizer-12-9, from "
+    "NVIDIA's repository)"
+)
 
 
 def find_nvdisasm(settings: Settings) -> Path:
     """Return the first nvdisasm found in `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH, /usr/local/cuda and Triton."""
-    for path in _candidates(settings, "nvdisasm"):
-        if _is_program(path):
-            return path
-    raise ToolchainError(
-        f"showing machine code needs nvdisasm, which was not found. Install it with: {_INSTALL_NVDISASM}"
-    )
+    return _find_program("nvdisasm", settings, "showing machine code", _INSTALL_NVDISASM)
 
 
 def find_compute_sanitizer(settings: Settings) -> Path:
     """Return the first compute-sanitizer found in `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda."""
-    for path in _candidates(settings, "compute-sanitizer"):
+    return _find_program("compute-sanitizer", settings, "checking a call on a GPU", _INSTALL_SANITIZER)
+
+
+def _find_program(name: str, settings: Settings, purpose: str, command: str) -> Path:
+    for path in _candidates(settings, name):
         if _is_program(path):
             return path
-    raise ToolchainError(
-        "checking a call on a GPU needs compute-sanitizer, which was not found. Install it with: "
-        "pip install nvidia-cuda-sanitizer-api  (for drivers of CUDA 12: apt-get install cuda-sanitizer-12-9, from "
-        "NVIDIA's repository)"
-    )
+    raise ToolchainError(f"{purpose} needs {name}, which was not found. Install it with: {command}")
 
 
 def _candidates(settings: Settings, name: str) -> Iterator[Path]:

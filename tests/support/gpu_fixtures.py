@@ -9,7 +9,7 @@ import pytest
 import jitload
 from jitload.model import Cubin
 from jitload.settings import read_settings
-from jitload.toolchain.cuda import find_nvjitlink
+from jitload.toolchain.libraries import find_nvjitlink
 
 from .ptx import compile_to
 
