@@ -384,27 +384,27 @@ def cpp_object(name: str, text: str, tmp_path: Path, **more: Any) -> str:
     return jitload.build_inline(name, cpp_sources=text, output=tmp_path / f"{name}.o", **more)
 
 
-def launching(name: str) -> str:
-    """Return C++ that needs the launcher, and the driver by name."""
+def launching(name: str, call: str) -> str:
+    """Return C++ that needs the launcher, and the driver by name: `call` sets `value`."""
     return f"""\
 #include <cuda.h>
 #include <tvm/ffi/extra/cuda/cubin_launcher.h>
 TVM_FFI_EMBED_CUBIN({name});
-int has_{name}() {{ return cuDriverGetVersion != nullptr; }}
+int has_{name}() {{ int value = -1; {call}; return value; }}
 void run_{name}() {{ static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL({name}, "no_such"); }}
 """
 
 
+@pytest.mark.usefixtures("stub_driver")
 def test_a_library_holds_any_number_of_objects(tmp_path):
-    objects = [
-        cpp_object(name, launching(name), tmp_path, functions=[f"run_{name}", f"has_{name}"], embed_cubin={name: CUBIN})
-        for name in ("one", "two")
-    ]
-    module = jitload.load_module(link_by_hand(objects[0], tmp_path, objects[1]))
-    assert sorted(module) == ["has_one", "has_two", "run_one", "run_two"]
-    assert (module.has_one(), module.has_two()) == (1, 1)
-    again = jitload.load("again", sources=objects)
-    assert sorted(again) == ["has_one", "has_two", "run_one", "run_two"]
+    calls, objects = {"one": "cuDriverGetVersion(&value)", "two": "cuInit(0), cuDeviceGetCount(&value)"}, []
+    for name, call in calls.items():
+        names = [f"run_{name}", f"has_{name}"]
+        objects += [cpp_object(name, launching(name, call), tmp_path, functions=names, embed_cubin={name: CUBIN})]
+    by_hand = jitload.load_module(link_by_hand(objects[0], tmp_path, objects[1]))
+    for module in (by_hand, jitload.load("again", sources=objects)):
+        assert sorted(module) == ["has_one", "has_two", "run_one", "run_two"]
+        assert (module.has_one(), module.has_two()) == (13000, 2)
 
 
 def test_an_object_that_is_damaged_is_named(tmp_path):

@@ -310,18 +310,12 @@ def _build_object(build: HostBuild) -> HostBuild:
         objects.show_exports(path)
     paths = [*object_paths(build), *map(Path, build.host.objects)]
     undefined = objects.read_undefined_symbols(paths)
-    repeated = []  # parts that other object files of jitload may contain, too
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
-        repeated.append(build.work.dir / compile_steps(build)[-1].output)
-    if build.runtime:
-        repeated.append(build.runtime)
     if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
-        launcher = _find_launcher(build)
-        build = replace(build, launcher=launcher)
-        repeated.append(launcher)
+        build = replace(build, launcher=_find_launcher(build))
     _run(build, (*compile_steps(build), merge_step(build)))
-    if repeated:
+    if repeated := [path for path in (build.runtime, build.launcher) if path]:  # other objects may contain them, too
         objects.make_weak(build.product, objects.read_global_symbols(repeated))
     return build
 

@@ -35,7 +35,7 @@ _DRIVER_CALLS = """\
 #include <stddef.h>
 
 enum {{ COUNT = {count} }};
-__attribute__((visibility("hidden"))) void* jitload_driver_calls[COUNT];
+static __attribute__((used)) void* jitload_driver_calls[COUNT];
 static const char* const names[COUNT] = {{
 {names}}};
 
@@ -52,8 +52,9 @@ __attribute__((constructor(101))) static void find_driver(void) {{
   }}
 }}
 
+/* The functions are weak, because a user may link several object files that have them. */
 #define FUNCTION_(name, jump) \\
-  __asm__(".text\\n.globl " #name "\\n.hidden " #name "\\n.type " #name ", %function\\n" #name ":\\n" jump)
+  __asm__(".text\\n.weak " #name "\\n.hidden " #name "\\n.type " #name ", %function\\n" #name ":\\n" jump)
 #if defined(__x86_64__)
 #define CALL(name, offset) FUNCTION_(name, "jmp *jitload_driver_calls+" #offset "(%rip)\\n")
 #elif defined(__aarch64__)
