@@ -73,7 +73,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             return function
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None and "returns" not in facts:  # host functions are in libraries alone
-            return _typed(self, loader_function(self, "function")(facts["index"]), facts)
+            return _typed(self, None, facts)
         try:
             function = super().get_function(name, query_imports)
         except AttributeError:
@@ -388,8 +388,8 @@ def list_exports(module: Module, library_path: Path) -> None:
     module.__dict__["_jitload_description"] = {**facts, "name": facts["name"] or library_path.stem}
 
 
-def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Return a typed function that takes its handle from `function`. The handle keeps the module alive."""
+def _typed(module: Module, function: tvm_ffi.Function | None, facts: dict[str, Any]) -> TypedFunction:
+    """Return a typed function that takes its handle from `function`, or one that launches as the `Launch` declares."""
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
@@ -398,8 +398,8 @@ def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) ->
 
         kind = MeasuringFunction
     typed = kind.__new__(kind)
-    typed.__move_handle_from__(function)
     as_declared = (facts["index"], *(0,) * 8, None, None)
+    typed.__move_handle_from__(function or library.configure(*as_declared))
     typed._jitload_set(facts, library, as_declared)
     return typed
 

@@ -203,12 +203,13 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
     case JITLOAD_BOOL:
       *out = value->v_int64 != 0;
       return is_int || jitload_read_numpy_bool(value, out);
-    default:
-      if (type == kTVMFFIFloat) {
-        *out = jitload_encode_float(param, value->v_float64);
-      } else {
-        *out = jitload_encode_float(param, (double)value->v_int64);
+    default: {
+      const double number = type == kTVMFFIFloat ? value->v_float64 : (double)value->v_int64;
+      *out = jitload_encode_float(param, number);
+      if ((param->flags & JITLOAD_FINITE) && __builtin_isfinite(number)) { /* a 16-bit float */
+        return (is_int || type == kTVMFFIFloat) && (*out & 0x7fff) != (param->dtype_code == kDLBfloat ? 0x7f80 : 0x7c00);
       }
       return is_int || type == kTVMFFIFloat;
+    }
   }
 }

@@ -3,8 +3,6 @@
  * The files of this directory are compiled once, and linked into every library with hidden symbols, so that a generated
  * wrapper is only a page of tables.
  */
-#include <jitload/triton.h>
-
 #include "call_steps.h"
 #include "tensor_map.h"
 
@@ -45,7 +43,6 @@ static JITLOAD_ALWAYS_INLINE bool jitload_visit_plan_inputs(const jitload_reques
                                                             const jitload_recent_plan* recent, Visit visit) {
   const jitload_config* config = request->config;
   const int is_on_cpu = request->device == JITLOAD_CPU_DEVICE; /* where accesses are not checked */
-  if (config == NULL) return visit(is_on_cpu) && jitload_visit_inputs(&recent->inputs, request->args, visit);
   if (!visit(is_on_cpu | 2 * !!config->has_grid | 4 * !!config->has_block | 8 * !!config->has_shared_bytes)) return false;
   for (int i = 0; i < 3; ++i) {
     if (config->has_grid && !visit(config->grid[i])) return false;
@@ -123,10 +120,11 @@ static inline int jitload_launch_on_current_device(const jitload_driver* driver,
 }
 
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
-                jitload_stream_source_fn stream_source) {
+                jitload_stream_source_fn stream_source, TVMFFIAny* result) {
   if (__builtin_expect(num_args != kernel->argument_count, 0)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
+  if (__builtin_expect(kernel->host != NULL, 0)) return jitload_call_host(kernel, config, args, result);
   if (kernel->triton != NULL) return jitload_run_triton(kernel, config, args, stream_source);
   while (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
     kernel = jitload_choose(kernel, args, NULL);
@@ -134,7 +132,7 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   }
   void* memory = __builtin_alloca(jitload_request_bytes(kernel));
   jitload_request request = jitload_make_request(kernel, config, args, stream_source, memory);
-  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
+  if (jitload_read_arguments(&request) != kernel->param_count) return jitload_raise_argument_error(kernel, args, num_args);
   if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
@@ -151,12 +149,11 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   return jitload_launch_on_device(&request, jitload_launch_on_current_device);
 }
 
+static const jitload_config jitload_as_declared = {};
+
 extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
-  const jitload_kernel* called = &jitload_library_record.module.kernels[kernel];
-  if (__builtin_expect(called->host != NULL, 0)) {
-    return jitload_call_host(called, NULL, (const TVMFFIAny*)args, num_args, (TVMFFIAny*)result);
-  }
-  return jitload_run(called, NULL, (const TVMFFIAny*)args, num_args, NULL);
+  return jitload_run(&jitload_library_record.module.kernels[kernel], &jitload_as_declared, (const TVMFFIAny*)args, num_args,
+                     NULL, (TVMFFIAny*)result);
 }
 
 /* Explain a call without launching: write the index of the kernel that it would launch (of Triton's kernels, the
@@ -178,8 +175,8 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
   }
   out[0] = kernel->index;
   void* memory = __builtin_alloca(jitload_request_bytes(kernel));
-  jitload_request request = jitload_make_request(kernel, NULL, args, NULL, memory);
-  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
+  jitload_request request = jitload_make_request(kernel, &jitload_as_declared, args, NULL, memory);
+  if (jitload_read_arguments(&request) != kernel->param_count) return jitload_raise_argument_error(kernel, args, num_args);
   if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
   if (jitload_evaluate_plan(&request) != 0) return -1;
   out[1] = request.plan.block[0] * request.plan.block[1] * request.plan.block[2];

@@ -26,7 +26,8 @@ static inline jitload_request jitload_make_request(const jitload_kernel* kernel,
   return request;
 }
 
-static inline int jitload_read_arguments(jitload_request* request) {
+/* Return the index of the first parameter that does not accept its argument, or the number of parameters. */
+static inline int32_t jitload_read_arguments(jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   unsigned char* structs = (unsigned char*)(((uintptr_t)(request->values + kernel->param_count) + 63) & ~(uintptr_t)63);
   for (int32_t i = 0; i < kernel->param_count; ++i) {
@@ -36,17 +37,17 @@ static inline int jitload_read_arguments(jitload_request* request) {
     if (param->argument < 0) continue;
     const TVMFFIAny* value = &request->args[param->argument];
     if (param->kind == JITLOAD_POINTER) {
-      if (!jitload_read_pointer(param, value, number, &request->device)) return 0;
+      if (!jitload_read_pointer(param, value, number, &request->device)) return i;
     } else if (param->kind == JITLOAD_STRUCT) {
       ptrdiff_t size;
-      if (!jitload_read_struct(param, value, structs, &size)) return 0;
+      if (!jitload_read_struct(param, value, structs, &size)) return i;
       request->params[i] = structs;
       structs += (param->size + 63) & ~(size_t)63;
     } else if (!jitload_read_number(param, value, number)) {
-      return 0;
+      return i;
     }
   }
-  return 1;
+  return kernel->param_count;
 }
 
 /* ---- launch expressions and limits ----------------------------------------------------------------------------- */
@@ -114,13 +115,11 @@ static int jitload_evaluate_plan(jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_config* config = request->config;
   jitload_plan* plan = &request->plan;
-  const int has_grid = config != NULL && config->has_grid;
-  const int has_block = config != NULL && config->has_block;
-  const int is_grid_known = has_grid || (kernel->flags & JITLOAD_HAS_GRID);
-  const int is_block_known = has_block || (kernel->flags & JITLOAD_HAS_BLOCK);
+  const int is_grid_known = config->has_grid || (kernel->flags & JITLOAD_HAS_GRID);
+  const int is_block_known = config->has_block || (kernel->flags & JITLOAD_HAS_BLOCK);
   if (!is_grid_known || !is_block_known) return jitload_raise_missing_grid(kernel, is_grid_known, is_block_known);
-  *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)request->values, !has_grid, !has_block, 1};
-  if (config != NULL && config->has_shared_bytes) plan->needs_shared_bytes = 0;
+  *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)request->values,
+                       !config->has_grid, !config->has_block, !config->has_shared_bytes};
   if (kernel->plan != NULL) {
     jitload_eval eval;
     eval.args = request->args;
@@ -128,9 +127,9 @@ static int jitload_evaluate_plan(jitload_request* request) {
       return jitload_raise_expression_error(kernel, &eval);
     }
   }
-  if (has_grid) memcpy(plan->grid, config->grid, sizeof plan->grid);
-  if (has_block) memcpy(plan->block, config->block, sizeof plan->block);
-  if (!plan->needs_shared_bytes) plan->shared_bytes = config->shared_bytes;
+  if (config->has_grid) memcpy(plan->grid, config->grid, sizeof plan->grid);
+  if (config->has_block) memcpy(plan->block, config->block, sizeof plan->block);
+  if (config->has_shared_bytes) plan->shared_bytes = config->shared_bytes;
   if (kernel->flags & JITLOAD_COMPUTES) {
     for (int32_t i = 0; i < kernel->param_count; ++i) {
       const jitload_param* param = &kernel->params[i];
@@ -149,7 +148,7 @@ static int jitload_evaluate_plan(jitload_request* request) {
 /* Select the stream of a call. In a call without tensors, tvm-ffi does not know any framework's stream. Then torch's
  * current stream is used. Nor does it know that of tensors in Triton's descriptors. */
 static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device) {
-  if (request->config != NULL && request->config->has_stream) return request->config->stream;
+  if (request->config->has_stream) return request->config->stream;
   void* current = NULL;
   if (request->stream_source != NULL && request->stream_source(kDLCUDA, device, &current) == 0) return current;
   jitload_cu_stream stream = TVMFFIEnvGetStream(kDLCUDA, device);

@@ -70,6 +70,11 @@ int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* p
 #define OPERANDS(a, b)                                          \
   const int64_t b = op->operand ? op->value : *--top;           \
   const int64_t a = top[-1]
+#define ARITHMETIC(operation) {            \
+    OPERANDS(a, b);                        \
+    CHECKED(operation, a, b, &top[-1]);    \
+    break;                                 \
+  }
   for (const jitload_op* op = program;; ++op) {
     switch (op->code) {
       case JITLOAD_OP_END: return JITLOAD_EVAL_OK;
@@ -123,21 +128,9 @@ int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* p
         top[-1] = stride;
         break;
       }
-      case JITLOAD_OP_ADD: {
-        OPERANDS(a, b);
-        CHECKED(add, a, b, &top[-1]);
-        break;
-      }
-      case JITLOAD_OP_SUB: {
-        OPERANDS(a, b);
-        CHECKED(sub, a, b, &top[-1]);
-        break;
-      }
-      case JITLOAD_OP_MUL: {
-        OPERANDS(a, b);
-        CHECKED(mul, a, b, &top[-1]);
-        break;
-      }
+      case JITLOAD_OP_ADD: ARITHMETIC(add)
+      case JITLOAD_OP_SUB: ARITHMETIC(sub)
+      case JITLOAD_OP_MUL: ARITHMETIC(mul)
       case JITLOAD_OP_FLOORDIV:
       case JITLOAD_OP_CEIL_DIV: {
         OPERANDS(a, b);

@@ -27,8 +27,7 @@ static int jitload_call_host_anywhere(const jitload_request* request) {
   TVMFFIObjectHandle error = NULL;
   if (has_stream) TVMFFIErrorMoveFromRaised(&error);
   if (error != NULL) TVMFFIObjectDecRef(error);
-  const jitload_config* config = request->config;
-  jitload_set_streams(request, config != NULL && config->has_stream ? config->stream : NULL);
+  jitload_set_streams(request, request->config->stream);
   return request->kernel->host(request->params, request->host_result);
 }
 
@@ -58,14 +57,13 @@ static int jitload_return(const jitload_kernel* kernel, const __jitload_result* 
 }
 
 int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                      int32_t num_args, TVMFFIAny* result) {
-  if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
+                      TVMFFIAny* result) {
   __jitload_result host_result;
   memset(&host_result, 0, offsetof(__jitload_result, message));
   void* memory = __builtin_alloca(jitload_request_bytes(kernel));
   jitload_request request = jitload_make_request(kernel, config, args, NULL, memory);
   request.host_result = &host_result;
-  if (!jitload_read_arguments(&request)) return jitload_raise_argument_error(kernel, args, num_args);
+  if (jitload_read_arguments(&request) != kernel->param_count) return jitload_raise_argument_error(kernel, args, kernel->argument_count);
   /* A host function has no grid: its launch expressions only compute parameters and check what it requires. */
   if (kernel->plan != NULL && jitload_evaluate_plan(&request) != 0) return -1;
   host_result.kind = -1; /* stays negative if the function is not reached */

@@ -70,6 +70,10 @@ int jitload_raise_outside_error(const jitload_request* request, const jitload_ev
 }
 
 int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block) {
+  if (kernel->triton != NULL) {
+    return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
+                        kernel->name);
+  }
   const char* missing = has_grid ? "block" : has_block ? "grid" : "grid and block";
   return jitload_fail("TypeError", "%s() has no %s: call %s[grid, block](…), or declare %s in its Launch", kernel->name,
                       missing, kernel->name, has_grid || has_block ? "it" : "them");

@@ -84,8 +84,7 @@ JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny* args, int32_t, TVMFFIA
 
 static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const jitload_config* config = (const jitload_config*)self;
-  if (config->kernel->host != NULL) return jitload_call_host(config->kernel, config, args, num_args, result);
-  return jitload_run(config->kernel, config, args, num_args, NULL);
+  return jitload_run(config->kernel, config, args, num_args, NULL, result);
 }
 
 /* args: (kernel index, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has
@@ -125,21 +124,9 @@ JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t, TVMFFI
   return 0;
 }
 
-/* Return a kernel of a record as a function, its metadata, or its doc. args: (module, kernel index). */
+/* args: (module, kernel index). */
 static const jitload_kernel* jitload_get_kernel(const TVMFFIAny* args) {
   return &jitload_get_module(args)->kernels[args[1].v_int64];
-}
-
-static int jitload_call_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
-  return jitload_run((const jitload_kernel*)self, NULL, args, num_args, NULL);
-}
-
-JITLOAD_LOADER_FUNCTION(function)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny* result) {
-  TVMFFIObjectHandle function = NULL;
-  if (TVMFFIFunctionCreate((void*)jitload_get_kernel(args), jitload_call_kernel, NULL, &function) != 0) return -1;
-  result->type_index = kTVMFFIFunction;
-  result->v_obj = (TVMFFIObject*)function;
-  return 0;
 }
 
 JITLOAD_LOADER_FUNCTION(metadata)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny* result) {

@@ -162,7 +162,7 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   }
   const jitload_stream_source_fn stream = has_tensor ? python.stream : NULL;
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
-  const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
+  const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream, NULL);
   if (thread != NULL) python.restore_thread(thread);
   if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python();
   python.incref(python.none);

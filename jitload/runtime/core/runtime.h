@@ -22,7 +22,7 @@ struct jitload_state {
   jitload_cu_library* libraries; /* [image] */
 };
 
-/* The configuration of a call, `f[grid, block, shared_bytes, stream]`, which overrides the `Launch`. */
+/* The configuration of a call, `f[grid, block, shared_bytes, stream]`, which overrides the `Launch`. Without one, all is 0. */
 typedef struct jitload_config {
   const jitload_kernel* kernel;
   int64_t grid[3];
@@ -38,7 +38,7 @@ typedef int (*jitload_stream_source_fn)(int32_t device_type, int32_t device_id, 
 /* The arguments and the configuration of a launch. */
 typedef struct jitload_request {
   const jitload_kernel* kernel;
-  const jitload_config* config; /* NULL for a call that is not configured */
+  const jitload_config* config;
   jitload_plan plan;
   jitload_stream_source_fn stream_source;
   void** params;
@@ -88,13 +88,19 @@ int jitload_raise_driver_error(const jitload_driver* driver, const char* functio
 int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
                                jitload_cu_result code);
 
-/* Make a call. Unless the config has a stream, `stream_source` selects one, or tvm-ffi if that is NULL. */
+/* Make a call. Unless the config has a stream, `stream_source` selects one, or tvm-ffi if that is NULL. `result` becomes
+ * what a host function returns. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
-                jitload_stream_source_fn stream_source);
+                jitload_stream_source_fn stream_source, TVMFFIAny* result);
 
-/* Call a host function; `result` becomes what it returns. */
+/* Call a Triton kernel. Only libraries of Triton kernels are linked with this function. */
+__attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config,
+                                                                   const TVMFFIAny* args,
+                                                                   jitload_stream_source_fn stream_source);
+
+/* Call a host function. */
 int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                      int32_t num_args, TVMFFIAny* result);
+                      TVMFFIAny* result);
 
 /* Launch on the CPU. Return 0, -1 with tvm-ffi's error set, or JITLOAD_INTERRUPTED. */
 int jitload_launch_on_cpu(const jitload_request* request);

@@ -35,8 +35,6 @@ typedef struct jitload_descriptor_spec {
   const jitload_tensor_map* map;
 } jitload_descriptor_spec;
 
-struct jitload_config;
-
 typedef struct jitload_triton {
   const jitload_assumption* assumptions;
   const jitload_binding* bindings;
@@ -50,9 +48,3 @@ typedef struct jitload_triton {
   int64_t scratch_bytes; /* per program */
   int64_t scratch_alignment;
 } jitload_triton;
-
-/* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. Only libraries of
- * Triton kernels are linked with this function. */
-__attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel,
-                                                                   const struct jitload_config* config, const void* args,
-                                                                   int (*stream_source)(int32_t, int32_t, void**));

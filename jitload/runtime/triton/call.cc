@@ -25,19 +25,6 @@ static inline const jitload_assumption* jitload_find_violation(const jitload_ker
   return NULL;
 }
 
-/* Return the first parameter of a 16-bit float whose argument is finite but overflows to infinity, or NULL. */
-static inline const jitload_param* jitload_find_overflow(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                                         const uint64_t* values) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    const jitload_param* param = &kernel->params[i];
-    if (!(param->flags & JITLOAD_FINITE)) continue;
-    const uint64_t infinity = param->dtype_code == kDLBfloat ? 0x7f80 : 0x7c00;
-    const int was_finite = args[i].type_index != kTVMFFIFloat || __builtin_isfinite(args[i].v_float64);
-    if ((values[i] & 0x7fff) == infinity && was_finite) return param;
-  }
-  return NULL;
-}
-
 static inline int jitload_blocks_match(const jitload_kernel* kernel, const jitload_tensor_descriptor* descriptors) {
   for (int32_t i = 0; i < kernel->triton->descriptor_count; ++i) {
     if (!jitload_block_matches(&kernel->triton->descriptors[i], &descriptors[i])) return 0;
@@ -52,15 +39,11 @@ static inline int jitload_blocks_match(const jitload_kernel* kernel, const jitlo
 static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny* args,
                                    const jitload_tensor_descriptor* descriptors, uint64_t* values) {
   const jitload_triton* triton = kernel->triton;
-  int32_t device = -1;
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    const jitload_param* param = &kernel->params[i];
-    ptrdiff_t size;
-    const int is_read = param->kind == JITLOAD_POINTER  ? jitload_read_pointer(param, &args[i], &values[i], &device)
-                        : param->kind == JITLOAD_STRUCT ? jitload_read_struct(param, &args[i], NULL, &size)
-                                                        : jitload_read_number(param, &args[i], &values[i]);
-    if (!is_read) return i - kernel->param_count;
-  }
+  void* memory = __builtin_alloca(jitload_request_bytes(kernel));
+  jitload_request request = jitload_make_request(kernel, NULL, args, NULL, memory);
+  const int32_t count = jitload_read_arguments(&request);
+  if (count != kernel->param_count) return count - kernel->param_count;
+  memcpy(values, request.values, sizeof *values * (size_t)count);
   int32_t satisfied = 0;
   for (int32_t i = 0; i < triton->assumption_count; ++i) {
     const int32_t param = triton->assumptions[i].param;
@@ -120,14 +103,7 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
   const jitload_assumption* violated = jitload_find_violation(closest, args, values);
   if (violated != NULL) return jitload_raise_assumption_error(&named, violated, values[violated->param], advice);
   if (!jitload_blocks_match(closest, descriptors)) return jitload_raise_block_error(&named, descriptors, advice);
-  const jitload_param* overflowed = jitload_find_overflow(closest, args, values);
-  if (overflowed == NULL) {
-    return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device",
-                        called->name);
-  }
-  return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", called->name,
-                      overflowed->name,
-                      overflowed->type);
+  return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device", called->name);
 }
 
 /* ---- scratch memory ------------------------------------------------------------------------------------------- */
@@ -280,16 +256,8 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
   void* memory = __builtin_alloca(jitload_request_bytes(kernel));
   jitload_request request = jitload_make_request(kernel, config, args, stream_source, memory);
   request.hidden[0] = request.hidden[1] = 0;
-  const uint64_t* values = request.values;
-  if (!jitload_read_arguments(&request)) return 1;
-  if (jitload_find_violation(kernel, args, values) != NULL || !jitload_blocks_match(kernel, descriptors) ||
-      jitload_find_overflow(kernel, args, values) != NULL) {
-    return 1;
-  }
-  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) {
-    return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
-                        kernel->name);
-  }
+  if (jitload_read_arguments(&request) != kernel->param_count) return 1;
+  if (jitload_find_violation(kernel, args, request.values) != NULL || !jitload_blocks_match(kernel, descriptors)) return 1;
   if (jitload_evaluate_plan(&request) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
@@ -304,17 +272,6 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
 }
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
-
-/* Return the device of a call's tensors, by default the current one. */
-static jitload_cu_device jitload_find_device(const jitload_driver* driver, const jitload_kernel* kernel,
-                                             const TVMFFIAny* args) {
-  jitload_cu_device current = 0;
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    const DLTensor* tensor = jitload_get_tensor(&args[i]);
-    if (tensor != NULL && jitload_is_cuda(tensor->device)) return tensor->device.device_id;
-  }
-  return driver->context_device(&current) == JITLOAD_CUDA_SUCCESS ? current : 0;
-}
 
 /* Whether a library for several architectures has code of this variant for the device. */
 static int jitload_has_code(const jitload_kernel* kernel, const jitload_driver* driver, jitload_cu_device device) {
@@ -334,7 +291,8 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
   if (kernel->triton->has_several_archs) {
     driver = jitload_get_driver(kernel->name);
     if (driver == NULL) return -1;
-    device = jitload_find_device(driver, kernel, args);
+    device = jitload_find_call_device(kernel, args);
+    if (device == JITLOAD_DEVICES) driver = NULL; /* a tensor on the CPU, which all variants reject */
   }
   /* The variant that was chosen for the key comes first, and then the others in their order. */
   const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args) : 0;
@@ -353,12 +311,11 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
   return jitload_raise_no_variant(kernel, args, descriptors);
 }
 
-int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const void* arguments,
+int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                        jitload_stream_source_fn stream_source) {
   const jitload_triton* triton = kernel->triton;
-  const TVMFFIAny* args = (const TVMFFIAny*)arguments;
   jitload_tensor_descriptor* descriptors = NULL;
-  if (config != NULL && (config->has_block || config->has_shared_bytes)) {
+  if (config->has_block || config->has_shared_bytes) {
     return jitload_fail("TypeError",
                         "%s[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled",
                         kernel->name);
