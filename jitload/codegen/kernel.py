@@ -45,7 +45,6 @@ def kernel_members(export: Export) -> dict[str, object]:
     expressions, plan = compile_plan(export, {**export.constants, **make_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
     is_host, launch = bool(export.returns), export.launch
-    attributes, maps = [*_attributes(launch)], [*map_structures(export)]
     flags = {  # calls of host functions pass neither grid nor block
         "has_grid": launch.grid is not None or is_host,
         "has_block": launch.block is not None or is_host,
@@ -59,16 +58,13 @@ def kernel_members(export: Export) -> dict[str, object]:
         "host": Address(f"(const void*){export.kernel.symbol}") if is_host else None,
         "params": param_structures(export),
         "plan": ops_array(plan) if expressions else None,
-        "expressions": expressions or None,
-        "attributes": attributes or None,
-        "attribute_count": len(attributes),
-        "param_count": len(export.kernel.parameters),
+        "expressions": expressions,
+        "attributes": [*_attributes(launch)],
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, [name for name, is_set in flags.items() if is_set]),
         "struct_bytes": structs + 64 if structs else 0,
         "choice": choice_structure(export) if export.choice else None,
-        "maps": maps or None,
-        "map_count": len(maps),
+        "maps": [*map_structures(export)],
         "group": export.group,
         "metadata": _metadata(arguments),
         "doc": export.doc,
@@ -100,13 +96,13 @@ def _check_names(export: Export) -> None:
                 )
 
 
-def param_structures(export: Export, more: Mapping[str, Sequence[str]] | None = None) -> list[Struct] | None:
-    """Return the structures of a kernel's parameters, or None if it has none. `more` are flags by parameter."""
+def param_structures(export: Export, more: Mapping[str, Sequence[str]] | None = None) -> list[Struct]:
+    """Return the structures of a kernel's parameters. `more` are flags by parameter."""
     positions = {p.name: number for number, p in enumerate(export.arguments)}
     return [
         _param_structure(p, export.launch, positions.get(p.name, -1), (more or {}).get(p.name, ()))
         for p in export.kernel.parameters
-    ] or None
+    ]
 
 
 def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: Sequence[str]) -> Struct:
@@ -190,10 +186,9 @@ def choice_structure(export: Export) -> Struct:
         tables.append(Struct("table", {"gpu": gpu, "rows": numbers, "row_count": len(numbered)}))
     members = {
         "program": ops_array(program),
-        "expressions": [f"key = {text}" for text in choice.key] or None,
-        "tables": tables or None,
+        "expressions": [f"key = {text}" for text in choice.key],
+        "tables": tables,
         "key_count": len(choice.key),
-        "table_count": len(tables),
         "takes_nearest": choice.nearest is not None,
     }
     return Struct("choice", members)

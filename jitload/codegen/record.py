@@ -62,7 +62,8 @@ class Struct(NamedTuple):
     """A C structure: its name, and its members. Members that are left out are 0.
 
     A number, a tuple of numbers or bytes stand in the structure itself. For a pointer, a member is what it points to: a
-    string, a structure, an array of structures or strings, an `Address` or `MODULE`. None is a null pointer.
+    string, a structure, an array of structures or strings, an `Address` or `MODULE`. None and an empty array are null
+    pointers. If the structure has a member for the length of an array, such as `param_count` of `params`, it is set.
     """
 
     name: str
@@ -131,7 +132,7 @@ class RecordWriter:
         """Append an array of structures, and then all that they point to. Return the offset of the array."""
         name, size = items[0].name, ctypes.sizeof(layout(items[0].name))
         pointers = {member for member, kind in layout(name)._fields_ if kind is _POINTER}
-        numbers = ({m: value for m, value in item.members.items() if m not in pointers} for item in items)
+        numbers = ({m: value for m, value in _with_counts(item).items() if m not in pointers} for item in items)
         offset = self._append(b"".join(_pack(name, members) for members in numbers))
         for number, item in enumerate(items):
             for member, value in item.members.items():
@@ -146,7 +147,7 @@ class RecordWriter:
                 self.addresses.append(value.expression)
             self.externals.append(offset)
             struct.pack_into("<Q", self.data, offset, self.addresses.index(value.expression))
-        elif value is not None and value != ():
+        elif value is not None and value not in ((), []):
             target = self._target(value)
             self.pointers.append(offset)
             struct.pack_into("<Q", self.data, offset, target)
@@ -186,6 +187,12 @@ def layout(name: str) -> Any:
     members = (member.split(":") for member in STRUCTURES[name].split())
     fields = [(member, _TYPES[code[-1]] * int(code[:-1]) if code[:-1] else _TYPES[code]) for member, code in members]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+def _with_counts(item: Struct) -> dict[str, object]:
+    """Return the members of a structure, with the lengths of its arrays."""
+    arrays = {f"{m.removesuffix('s')}_count": value for m, value in item.members.items() if isinstance(value, list)}
+    return {**{name: len(array) for name, array in arrays.items() if hasattr(layout(item.name), name)}, **item.members}
 
 
 def _pack(name: str, members: Mapping[str, object]) -> bytes:

@@ -197,17 +197,14 @@ def _module_structure(wrapper: Wrapper) -> Struct:
         )
         for number, variable in enumerate(wrapper.variables)
     ]
-    kernels = _kernel_structures(wrapper)
     return Struct(
         "module",
         {
             "name": wrapper.name,
-            "images": [image.structure for image in wrapper.images] or None,
-            "kernels": kernels or None,
-            "variables": variables or None,
+            "images": [image.structure for image in wrapper.images],
+            "kernels": _kernel_structures(wrapper),
+            "variables": variables,
             "description": describe(wrapper),
-            "image_count": len(wrapper.images),
-            "kernel_count": len(kernels),
             "has_cpu": int(bool(wrapper.cpus)),
         },
     )

@@ -84,8 +84,7 @@ def _export(source: TritonSource, name: str, codes: Sequence[_Code], choice: Cho
     if len(codes) == 1:
         return first
     triton = {
-        "descriptors": _descriptors(codes[0].specialization) or None,
-        "descriptor_count": len(codes[0].specialization.descriptors),
+        "descriptors": _descriptors(codes[0].specialization),
         "has_several_archs": int(len({cubin.arch for code in codes for cubin in code.cubins}) > 1),
         "grid_multiplier": (1, 1, 1),
         "scratch_alignment": 1,
@@ -146,14 +145,10 @@ def _triton_structure(spec: Specialization) -> Struct:
         Struct("assumption", {"param": indexes[a.parameter], "kind": ASSUMPTIONS[a.kind], "value": a.value})
         for a in spec.assumptions
     ]
-    descriptors, bindings = _descriptors(spec), list(_bindings(spec))
     members = {
-        "assumptions": assumptions or None,
-        "bindings": bindings or None,
-        "descriptors": descriptors or None,
-        "assumption_count": len(assumptions),
-        "binding_count": len(bindings),
-        "descriptor_count": len(descriptors),
+        "assumptions": assumptions,
+        "bindings": [*_bindings(spec)],
+        "descriptors": _descriptors(spec),
         "grid_multiplier": (spec.num_ctas, 1, 1),
         "hidden_pointers": spec.hidden_pointers,
         "scratch_bytes": spec.scratch_bytes * spec.num_ctas,
