@@ -81,7 +81,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
         ) from error
 
     if entry.is_record:
-        return load_record(entry.product, entry.images, request.settings)
+        return load_record(entry.product, request.settings)
     if directory is not None:
         copy_file(entry.product, directory / f"{request.slug}.so")
     return load_library(entry.product, keep_module_alive=keep_module_alive)

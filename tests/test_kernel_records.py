@@ -129,10 +129,12 @@ def test_a_process_that_ends_first_leaves_no_half(cache, tmp_path):
 
 
 def test_damage_is_found(cache):
-    for name in ("kernels.record", "sm_90a.cubin"):
+    for damages_cubin in (False, True):
         load()
         entry = entries(cache)[-1]
-        (entry / name).write_bytes((entry / name).read_bytes()[:-1] + b"\1")
+        record, cubin = ((entry / name).read_bytes() for name in ("kernels.record", "sm_90a.cubin"))
+        place = record.index(cubin) + len(cubin) // 2 if damages_cubin else len(record) - 1
+        (entry / "kernels.record").write_bytes(record[:place] + b"\1\1" + record[place + 2 :])
         assert load_in_child() == ".record ['k']"
         assert entries(cache)[-1] != entry, "the entry was used"
 

@@ -26,7 +26,8 @@ def link_library(request: Request, work_dir: Path, *, is_urgent: bool = True) ->
     """
     compiler = find_compiler(request.settings)
     runtimes = find_objects(("runtime", "triton_runtime") if request.triton else ("runtime",), request.settings)
-    write_ninja(work_dir, library_steps(compiler, write_wrapper(work_dir), runtimes, request.product))
+    write_wrapper(work_dir)
+    write_ninja(work_dir, library_steps(compiler, runtimes, request.product))
     ninja = find_ninja(request.settings)
     run_ninja(ninja, work_dir, name=request.name, is_urgent=is_urgent)
     check_is_made(work_dir / request.product, compiler.command)

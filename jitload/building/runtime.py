@@ -8,6 +8,7 @@ from pathlib import Path
 from jitload.building.native import NATIVE_DIR, NativeName, build_native, find_native, native_file
 from jitload.building.ninja import Step, compile_step, link_step
 from jitload.errors import ToolchainError
+from jitload.request.request import RECORD_FILE
 from jitload.settings import Settings
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_compiler, tvm_ffi_include_dirs
 
@@ -59,20 +60,19 @@ def _build(names: Sequence[NativeName], settings: Settings) -> None:
 
 def library_steps(
     compiler: Compiler,
-    embedded: Sequence[str],
     objects: Iterable[str | Path],
     product: str,
     options: Sequence[str] = LINK_OPTIONS,
 ) -> tuple[Step, Step]:
-    """Return the steps that compile the wrapper, which embeds the files `embedded`, and link it with objects."""
+    """Return the steps that compile the wrapper and link it with objects."""
     inputs = ("wrapper.o", *map(str, objects))
-    return wrapper_step(compiler, embedded), link_step(compiler.command, inputs, product, options)
+    return wrapper_step(compiler), link_step(compiler.command, inputs, product, options)
 
 
-def wrapper_step(compiler: Compiler, embedded: Sequence[str]) -> Step:
-    """Return the step that compiles the generated file `wrapper.cc`, which embeds the files `embedded`."""
+def wrapper_step(compiler: Compiler) -> Step:
+    """Return the step that compiles the generated file `wrapper.cc`, which embeds the record."""
     flags = (*COMPILE_FLAGS, *include_flags())
-    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(embedded))
+    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=(RECORD_FILE,))
 
 
 def include_flags() -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 from jitload.cache.dependencies import Dependency, from_manifest
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
+from jitload.request.request import RECORD_FILE
 from jitload.settings import Settings
 
 MANIFEST = "manifest.json"
@@ -57,19 +58,17 @@ class Entry(NamedTuple):
         product: The library or, for kernels that have no library yet, the record that describes them.
         dependencies: The files that the build read.
         is_new: Whether this call made the entry.
-        images: The cubins that belong to a record, in the record's order.
     """
 
     dir: Path
     product: Path
     dependencies: tuple[Dependency, ...]
     is_new: bool = False
-    images: tuple[Path, ...] = ()
 
     @property
     def is_record(self) -> bool:
         """Whether the product is a record, not a library."""
-        return bool(self.images)
+        return self.product.name == RECORD_FILE
 
 
 def open_cache(settings: Settings) -> Path:
@@ -194,14 +193,8 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings) -> Entry | No
     dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["dependencies"])
     if not all(dependency.is_unchanged() for dependency in dependencies):
         return None
-    name, images = manifest["product"], manifest["images"]
-    check_files(leaf_dir, manifest, (name, *images), settings)
-    return Entry(
-        dir=leaf_dir,
-        product=leaf_dir / name,
-        dependencies=dependencies,
-        images=tuple(leaf_dir / image for image in images),
-    )
+    check_files(leaf_dir, manifest, [manifest["product"]], settings)
+    return Entry(dir=leaf_dir, product=leaf_dir / manifest["product"], dependencies=dependencies)
 
 
 def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str, Any]:

@@ -71,31 +71,22 @@ class Work:
         self.dir, self.key, self.cache_dir, self.settings, self.entry = directory, key, cache_dir, settings, entry
         self._start = StartTime.now()
 
-    def publish(
-        self, product: str, dependencies: tuple[Path, ...] | tuple[Dependency, ...] = (), images: tuple[str, ...] = ()
-    ) -> Entry:
+    def publish(self, product: str, dependencies: tuple[Path, ...] | tuple[Dependency, ...] = ()) -> Entry:
         """Write the manifest, rename the work directory to a new entry of the cache, and return the entry.
 
         `product` is the file name of the library or other result. `dependencies` are the files that the build read or
-        looked for, or the records of them in the entry from which this one is made. `images` are the names of the
-        cubins that belong to a product without a library.
+        looked for, or the records of them in the entry from which this one is made.
 
         If another process has just published an entry of the same key, this build becomes another entry.
         """
         paths = (path for path in dependencies if isinstance(path, Path))
         recorded = tuple(row for row in dependencies if isinstance(row, Dependency))
         recorded += record_dependencies(paths, self._start)
-        _write_manifest(self, product, recorded, images)
+        _write_manifest(self, product, recorded)
         digests = repr([(dependency.path, dependency.digest) for dependency in recorded])
         suffix = hashlib.sha256(digests.encode()).hexdigest()[:16]
         self.dir = rename_to_leaf(self.dir, key_dir_of(self.cache_dir, self.key), suffix)
-        self.entry = Entry(
-            dir=self.dir,
-            product=self.dir / product,
-            dependencies=recorded,
-            is_new=True,
-            images=tuple(self.dir / image for image in images),
-        )
+        self.entry = Entry(dir=self.dir, product=self.dir / product, dependencies=recorded, is_new=True)
         if self.settings.mode == "rebuild":
             remember_rebuild(self.cache_dir, self.key)
         return self.entry
@@ -292,7 +283,7 @@ def _keep_failure(work_dir: Path) -> None:
 # ---- what is published -----------------------------------------------------------------------------------------
 
 
-def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> None:
+def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> None:
     """Write the manifest, with the digests of all other files of the entry."""
     key = work.key
     files = {}
@@ -309,7 +300,6 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "product": product,
         "anchors": list(key.anchors) if embeds_paths else None,
         "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
-        "images": list(images),
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
 
-ABI = 7
+ABI = 8
 MAGIC = b"jitload"
+_IMAGE_ALIGNMENT = 64
 
 # The members of each structure with their types, which `_TYPES` has, and for arrays the count.
 STRUCTURES = {
@@ -61,9 +62,10 @@ class Address(NamedTuple):
 class Struct(NamedTuple):
     """A C structure: its name, and its members. Members that are left out are 0.
 
-    A number, a tuple of numbers or bytes stand in the structure itself. For a pointer, a member is what it points to: a
-    string, a structure, an array of structures or strings, an `Address` or `MODULE`. None and an empty array are null
-    pointers. If the structure has a member for the length of an array, such as `param_count` of `params`, it is set.
+    Numbers, tuples of numbers and the record's `magic` stand in the structure itself. For a pointer, a member is what
+    it points to: a string, an image's bytes, a structure, an array of structures or strings, an `Address` or `MODULE`.
+    None and an empty array are null pointers. If the structure has a member for the length of an array, such as
+    `param_count` of `params`, it is set.
     """
 
     name: str
@@ -161,6 +163,9 @@ class RecordWriter:
                 self.strings[value] = len(self.data)
                 self.data += value.encode() + b"\0"
             return self.strings[value]
+        if isinstance(value, bytes):  # an image, and a NUL, which ends PTX
+            self.data += bytes(-len(self.data) % _IMAGE_ALIGNMENT)
+            return self._append(value + b"\0")
         if isinstance(value, Struct):
             return self._array([value])
         assert isinstance(value, Sequence)

@@ -37,35 +37,17 @@ _FACTS_FILE = "wrapper.json"
 _CPU_MODES = {"JITLOAD_CPU_LOOP": 0, "JITLOAD_CPU_FIBERS": 1, "JITLOAD_CPU_SINGLY": 2}
 
 
-class EmbeddedImage(NamedTuple):
-    """A cubin or PTX in a library. `name` is the image's symbol without tvm-ffi's prefix."""
-
-    name: str
-    file: str
-    arch: str
-    group: int = 0
-
-    @property
-    def structure(self) -> Struct:
-        """The image in the record."""
-        number, suffix = capability_of(self.arch)
-        data = Address(symbol_of(self.name))
-        members = {"capability": number, "suffix": ord(suffix or "\0"), "is_ptx": int(is_ptx(self.arch)), "data": data}
-        members["group"] = self.group
-        return Struct("image", members)
-
-
 class Wrapper(NamedTuple):
     """The data for a library's C++ wrapper: generated code that exports the library's functions.
 
     If `has_cpp` is true, the library also contains the user's own C++ code with further exports. `cpus` has the CPU's
     code of each group of exports, or nothing. `bounds` has the checks of accesses by the group, the symbol and the
-    launch of a kernel.
+    launch of a kernel. `images` are the cubins and PTX, each with its group of exports.
     """
 
     name: str
     archs: tuple[str, ...]
-    images: tuple[EmbeddedImage, ...]
+    images: tuple[tuple[Cubin, int], ...]
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
     cpus: tuple[CpuProgram, ...] = ()
@@ -75,22 +57,16 @@ class Wrapper(NamedTuple):
 
 def write_sources(
     request: Request, compiled: Sequence[Sequence[CompiledSource]], work_dir: Path, cpus: Sequence[CpuProgram] = ()
-) -> tuple[str, ...]:
-    """Write a library's images and its record. Also write the source and the PTX for people to inspect.
+) -> None:
+    """Write the record of a library. Also write the source, the cubins and the PTX for people to inspect.
 
     Args:
         request: The request, with the launches of all variants.
         compiled: For each part of the request that was compiled separately, the code for each GPU.
         work_dir: The directory to write to.
         cpus: For each part, the code for the CPU, or nothing.
-
-    Returns:
-        The names of the images' files, in the order of the record.
     """
     parts, sources = groups(request), [[*codes] for codes in compiled]
-    images = [
-        write_image(code.cubin, request.slug, group, work_dir) for group, codes in enumerate(compiled) for code in codes
-    ]
     for codes, cpu in zip(sources, cpus, strict=False):
         codes.append(cpu.compiled)
     exports = [
@@ -101,7 +77,7 @@ def write_sources(
     wrapper = Wrapper(
         name=request.name,
         archs=(*(code.cubin.arch for code in compiled[0]), *((CPU,) if cpus else ())),
-        images=tuple(images),
+        images=tuple((code.cubin, group) for group, codes in enumerate(compiled) for code in codes),
         exports=join_exports(_in_order(exports, request)),
         variables=sources[0][0].cubin.variables,
         cpus=tuple(cpus),
@@ -109,7 +85,7 @@ def write_sources(
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
-    return write_record_files(wrapper, work_dir)
+    write_record_files(wrapper, work_dir)
 
 
 def _common_bounds(
@@ -126,14 +102,12 @@ def _common_bounds(
     return result
 
 
-def write_image(cubin: Cubin, module: str, group: int, work_dir: Path) -> EmbeddedImage:
-    """Write a cubin, and its PTX for people to inspect. Return the image in the library of a module."""
+def _write_image(cubin: Cubin, group: int, work_dir: Path) -> None:
+    """Write a cubin and its PTX for people to inspect."""
     stem = f"{cubin.arch}_{group}" if group else cubin.arch
-    file = f"{stem}.{'ptx' if is_ptx(cubin.arch) else 'cubin'}"
-    (work_dir / file).write_bytes(cubin.data)
+    (work_dir / f"{stem}.{'ptx' if is_ptx(cubin.arch) else 'cubin'}").write_bytes(cubin.data)
     if cubin.ptx:
         (work_dir / f"{stem}.ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
-    return EmbeddedImage(re.sub(r"\W", "_", f"{module}_{stem}", flags=re.ASCII), file, cubin.arch, group)
 
 
 def _in_order(exports: Sequence[Export], request: Request) -> Sequence[Export]:
@@ -144,10 +118,8 @@ def _in_order(exports: Sequence[Export], request: Request) -> Sequence[Export]:
     return sorted(exports, key=lambda export: order[export.name, export.launch])
 
 
-def write_record_files(wrapper: Wrapper, work_dir: Path) -> tuple[str, ...]:
-    """Write the record of a library, and what `write_wrapper` needs.
-
-    Return the files of the cubins in the order of the record.
+def write_record_files(wrapper: Wrapper, work_dir: Path) -> None:
+    """Write the record of a library, what `write_wrapper` needs, and the images for people to inspect.
 
     Raises:
         LaunchSpecError: A launch does not match its kernel.
@@ -155,7 +127,6 @@ def write_record_files(wrapper: Wrapper, work_dir: Path) -> tuple[str, ...]:
     record = RecordWriter().write(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
     facts = {
-        "images": [{"name": image.name, "file": image.file} for image in wrapper.images],
         "exports": [export.name for export in wrapper.exports],
         "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
         "addresses": record.addresses,
@@ -164,15 +135,14 @@ def write_record_files(wrapper: Wrapper, work_dir: Path) -> tuple[str, ...]:
     }
     (work_dir / RECORD_FILE).write_bytes(record.data)
     (work_dir / _FACTS_FILE).write_text(to_json(facts), encoding="utf-8")
-    files = {symbol_of(image.name): image.file for image in wrapper.images}
-    return tuple(files[address] for address in record.addresses if address in files)
+    for cubin, group in wrapper.images:
+        _write_image(cubin, group, work_dir)
 
 
-def write_wrapper(work_dir: Path) -> tuple[str, ...]:
-    """Write the C++ of the wrapper that embeds the record in a directory. Return the names of the embedded files."""
+def write_wrapper(work_dir: Path) -> None:
+    """Write the C++ of the wrapper that embeds the record in a directory."""
     facts = json.loads((work_dir / _FACTS_FILE).read_text(encoding="utf-8"))
     (work_dir / "wrapper.cc").write_text(load_template().render(wrapper=facts), encoding="utf-8")
-    return (*(image["file"] for image in facts["images"]), RECORD_FILE)
 
 
 def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
@@ -201,13 +171,19 @@ def _module_structure(wrapper: Wrapper) -> Struct:
         "module",
         {
             "name": wrapper.name,
-            "images": [image.structure for image in wrapper.images],
+            "images": [_image_structure(cubin, group) for cubin, group in wrapper.images],
             "kernels": _kernel_structures(wrapper),
             "variables": variables,
             "description": describe(wrapper),
             "has_cpu": int(bool(wrapper.cpus)),
         },
     )
+
+
+def _image_structure(cubin: Cubin, group: int) -> Struct:
+    number, suffix = capability_of(cubin.arch)
+    members = {"capability": number, "suffix": ord(suffix or "\0"), "is_ptx": int(is_ptx(cubin.arch))}
+    return Struct("image", {**members, "group": group, "data": cubin.data})
 
 
 def _cpu_symbols(wrapper: Wrapper) -> list[str]:
@@ -229,7 +205,7 @@ def describe(wrapper: Wrapper) -> str:
             function["tune"] = describe_choices(dict(zip(positions, variants, strict=True)))
     variables = [variable._asdict() for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
-    copies = max((image.group + 1 for image in wrapper.images), default=max(1, len(wrapper.cpus)))
+    copies = max((group + 1 for _, group in wrapper.images), default=max(1, len(wrapper.cpus)))
     more = {"has_cpp": wrapper.has_cpp, "copies": copies if copies > 1 else 0}
     return to_json({**facts, **{name: value for name, value in more.items() if value}})
 
@@ -241,22 +217,22 @@ def _describe_function(export: Export) -> dict[str, Any]:
     nullable = {name: {"nullable": True} for launch in launches for name in launch.nullable}
     needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     requires = {(*requirements_of(launch),) for launch in launches}  # variants may require different things
-    variants = {
+    optional = {
         "variants": [variant.signature for variant in by_dtypes],
         "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in by_dtypes],
+        "requires": [*requires.pop()] if len(requires) == 1 else [],
+        "needs": [] if export.returns else needs,
+        "dynamic_shared": str(export.launch.shared_bytes or ""),
+        "has_stream": any(p.kind == "stream" for p in export.kernel.parameters),
+        "builds": {arch: _resources(kernel) for arch, kernel in export.builds},
     }
     return {
         "name": export.name,
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) | nullable.get(p.name, {}) for p in export.arguments],
-        **(variants if by_dtypes else {}),
         **({"returns": export.returns} if export.returns else {"kernel": export.kernel.as_dict()}),
-        **({"requires": [*requires.pop()]} if len(requires) == 1 and launches[0].requires else {}),
-        **({"needs": needs} if needs and not export.returns else {}),
-        **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
-        **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
-        **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
+        **{name: value for name, value in optional.items() if value},
         **export.facts,
     }
 
@@ -271,11 +247,6 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
     return {**record, **dict.fromkeys(pointer_flags(parameter, launch), True)}
-
-
-def symbol_of(image: str) -> str:
-    """Return the symbol of an embedded cubin, which is the one of tvm-ffi's launcher header."""
-    return f"__tvm_ffi__cubin_{image}"
 
 
 def to_json(record: Mapping[str, Any]) -> str:

@@ -80,8 +80,8 @@ def build_cpu_library(
         write_sources(request, compiled, work.dir, programs)
         objects = (p.object_file for program in programs for p in (program, program.separate) if p)
         options = _INSTRUMENTED_LINK_OPTIONS if request.instrumentation else _LINK_OPTIONS
-        embedded, product = write_wrapper(work.dir), request.product
-        write_ninja(work.dir, library_steps(compiler, embedded, (*objects, *runtimes), product, options))
+        write_wrapper(work.dir)
+        write_ninja(work.dir, library_steps(compiler, (*objects, *runtimes), request.product, options))
         run_ninja(ninja, work.dir, name=request.name)
         headers = {*check.result(), *(path for gpus in compiled for gpu in gpus for path in gpu.headers)}
         for program in programs:

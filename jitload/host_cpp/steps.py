@@ -19,7 +19,7 @@ from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
 from jitload.host_cpp.torch_headers import find_or_write_torch_headers
-from jitload.request.request import RECORD_FILE, HostSource, Request, Unit
+from jitload.request.request import HostSource, Request, Unit
 from jitload.request.torch_text import string_literal
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
@@ -164,7 +164,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
     if build.runtime:
-        steps.append(wrapper_step(build.compiler, (RECORD_FILE,)))
+        steps.append(wrapper_step(build.compiler))
     if build.calls_driver:
         steps.append(compile_step(command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o"))
     return tuple(steps)

@@ -206,8 +206,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     return module
 
 
-def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Module:
-    """Load kernels from their record and their cubins, without a library, and return them as a module."""
+def load_record(path: Path, settings: Settings) -> Module:
+    """Load kernels from their record, without a library, and return them as a module."""
     from jitload.building.native import find_native  # the hit of a library does not need it
 
     runtime = find_native("shared")
@@ -216,11 +216,10 @@ def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Modul
 
         (runtime,) = find_objects(("shared",), settings)
     try:
-        parts = [path.read_bytes(), *(image.read_bytes() for image in images)]
+        record = path.read_bytes()
         raw = tvm_ffi.load_module(str(runtime))
-        addresses = [ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value for part in parts]
-        pairs = zip(addresses, map(len, parts), strict=True)
-        address = raw.get_function("_jitload_open")(*(number for pair in pairs for number in pair))
+        start = ctypes.cast(ctypes.c_char_p(record), ctypes.c_void_p).value
+        address = raw.get_function("_jitload_open")(start, len(record))
     except (OSError, RuntimeError, ValueError) as error:
         raise LoadError(f"the kernels in {path} cannot be loaded: {error}") from error
     module = Module.__new__(Module)

@@ -178,13 +178,10 @@ def libc_version() -> str:
 # ---- the record of kernels -----------------------------------------------------------------------------------------
 
 
-def build_kernels(
-    request: Request, work: Work, write_kernels: Callable[[], tuple[tuple[str, ...], tuple[Path, ...]]]
-) -> Entry:
+def build_kernels(request: Request, work: Work, write_kernels: Callable[[], tuple[Path, ...]]) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result.
 
-    `write_kernels` compiles the kernels, writes the record, and returns the cubins' files and the headers that were
-    read.
+    `write_kernels` compiles the kernels, writes the record, and returns the headers that were read.
     """
     local = request.settings._replace(remote="")  # the remote store has been asked already
     if work.needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
@@ -192,9 +189,9 @@ def build_kernels(
 
         if is_whole(recorded, work.cache_dir):  # the kernels have been compiled already
             return publish_library(recorded, request, work)
-    images, dependencies = write_kernels()
+    dependencies = write_kernels()
     if not work.needs_library:
-        return work.publish(RECORD_FILE, dependencies, images)
+        return work.publish(RECORD_FILE, dependencies)
 
     from jitload.building.library import link_library
 

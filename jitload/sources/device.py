@@ -32,7 +32,7 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
 def build(request: Request, tools: Tools, work: Work) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
 
-    def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    def write_kernels() -> tuple[Path, ...]:
         assert not isinstance(tools.cuda, Nvcc)
         preparation = (tools.cuda and tools.cuda.nvrtc_path, work.needs_library)
         if request.settings.isolates or preparation not in _prepared:
@@ -51,8 +51,8 @@ def build(request: Request, tools: Tools, work: Work) -> Entry:
 
         from jitload.codegen.wrapper import write_sources
 
-        images = write_sources(request, compiled, work.dir)
-        return images, tuple(sorted({path for codes in compiled for code in codes for path in code.headers}))
+        write_sources(request, compiled, work.dir)
+        return tuple(sorted({path for codes in compiled for code in codes for path in code.headers}))
 
     return build_kernels(request, work, write_kernels)
 

@@ -25,9 +25,10 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
 def build(request: Request, _tools: Tools, work: Work) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
 
-    def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    def write_kernels() -> tuple[Path, ...]:
         from jitload.triton.compile import write_triton_kernels
 
-        return write_triton_kernels(request, work.dir), ()
+        write_triton_kernels(request, work.dir)
+        return ()
 
     return build_kernels(request, work, write_kernels)

@@ -21,7 +21,7 @@ from jitload.toolchain.private_files import load_json, save_json
 
 # In every cache key, this number stands for jitload's code. Raise it if libraries built by an earlier release must not
 # be used any more. `tests/test_abi.py` notices changes that may need this.
-ABI = 8
+ABI = 9
 _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = re.compile(r'^ "?(/[^"\s]+)"? -', re.MULTILINE)  # in the output of `-v`: the path of the compiler proper
 

@@ -30,8 +30,8 @@ _MAX_WARPS, _MAX_CTAS = 32, 16  # warps per block of at most 1024 threads; block
 _lock = threading.Lock()
 
 
-def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
-    """Compile a Triton kernel in a work directory. Return the cubins' files in the order of the record."""
+def write_triton_kernels(request: Request, work_dir: Path) -> None:
+    """Compile a Triton kernel, and write its record to a work directory."""
     source = request.triton
     assert source is not None
 
@@ -43,7 +43,7 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
         variant._replace(cubins=variant.cubins or tuple(compiled(variant.plan, arch) for arch in request.archs))
         for variant in source.variants
     )
-    return write_triton_sources(request.name, (source._replace(variants=variants),), work_dir)
+    write_triton_sources(request.name, (source._replace(variants=variants),), work_dir)
 
 
 def compile_cubin(kernel: TritonKernel, plan: Plan, capability: int) -> Cubin:

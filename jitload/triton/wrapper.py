@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jitload.codegen.kernel import dtype_code, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
-from jitload.codegen.wrapper import Wrapper, write_image, write_record_files
+from jitload.codegen.wrapper import Wrapper, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
@@ -21,13 +21,13 @@ from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
 
-def write_triton_sources(name: str, sources: Sequence[TritonSource], work_dir: Path) -> tuple[str, ...]:
-    """Write a library's cubins, its record and, for inspection, PTX. Return the cubins in the order of the record."""
+def write_triton_sources(name: str, sources: Sequence[TritonSource], work_dir: Path) -> None:
+    """Write a library's record and, for inspection, its cubins and PTX."""
     codes: list[_Code] = []
     exports = tuple(export for source in sources for export in _exports(source, codes))
-    images = tuple(write_image(cubin, name, code.group, work_dir) for code in codes for cubin in code.cubins)
-    archs = tuple(dict.fromkeys(image.arch for image in images))
-    return write_record_files(Wrapper(name, archs, images, exports, variables=()), work_dir)
+    images = tuple((cubin, code.group) for code in codes for cubin in code.cubins)
+    archs = tuple(dict.fromkeys(cubin.arch for cubin, _ in images))
+    write_record_files(Wrapper(name, archs, images, exports, variables=()), work_dir)
 
 
 # ---- exported functions ----------------------------------------------------------------------------------------

@@ -140,7 +140,8 @@ def build_triton(directory: Path, *functions: TritonSource) -> Path:
     runtimes = find_objects(("runtime", "triton_runtime"), settings)
     directory.mkdir(parents=True)
     write_triton_sources("kernels", functions, directory)
-    write_ninja(directory, library_steps(compiler, write_wrapper(directory), runtimes, "kernels.so"))
+    write_wrapper(directory)
+    write_ninja(directory, library_steps(compiler, runtimes, "kernels.so"))
     run_ninja(find_ninja(settings), directory, name="kernels")
     return directory / "kernels.so"
 

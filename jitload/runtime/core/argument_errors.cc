@@ -337,10 +337,6 @@ int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param*
     return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", kernel->name, param->name,
                         param->type);
   }
-  if (param->kind == JITLOAD_FLOAT) {
-    return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", kernel->name, param->name,
-                        param->type);
-  }
   if (value->type_index != JITLOAD_BIG_INT) {
     snprintf(got, sizeof got, "%lld", (long long)value->v_int64);
   } else if (jitload_read_big_int(value, &large)) {

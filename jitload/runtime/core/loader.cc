@@ -45,30 +45,18 @@ JITLOAD_LOADER_FUNCTION(module)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* res
   return 0;
 }
 
-/* Open a record in memory; return the address of its module. The record is copied, together with the images, and never
- * freed, because functions and the driver may refer to it. args: the address and the size of the record, and those of
- * each image. */
+/* Open a record in memory; return the address of its module. The record is copied and never freed, because functions and
+ * the driver may refer to it. args: the address and the size of the record. */
 JITLOAD_LOADER_FUNCTION(open)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  enum { kAlignment = 64 };
-  const int32_t count = num_args / 2;
-  size_t size = 0;
-  for (int32_t i = 0; i < count; ++i) size += ((size_t)args[2 * i + 1].v_int64 + 2 * kAlignment) & -(size_t)kAlignment;
-  const jitload_record* source = count != 0 ? (const jitload_record*)(uintptr_t)args[0].v_int64 : NULL;
+  const jitload_record* source = num_args == 2 ? (const jitload_record*)(uintptr_t)args[0].v_int64 : NULL;
   if (source == NULL || args[1].v_int64 < (int64_t)sizeof *source || memcmp(source->magic, "jitload", 8) != 0 ||
       source->abi != JITLOAD_ABI || source->size > args[1].v_int64) {
     return jitload_fail("ValueError", "the record was not made for this release of jitload, or is damaged");
   }
-  char* memory = NULL;
-  if (posix_memalign((void**)&memory, kAlignment, size) != 0) return jitload_fail("MemoryError", "out of memory");
-  jitload_record* record = (jitload_record*)memory;
-  const void** addresses = (const void**)__builtin_alloca(sizeof(void*) * (size_t)count);
-  for (int32_t i = 0; i < count; ++i) {
-    memcpy(memory, (const void*)(uintptr_t)args[2 * i].v_int64, (size_t)args[2 * i + 1].v_int64);
-    memory[args[2 * i + 1].v_int64] = '\0'; /* ends PTX */
-    addresses[i] = memory;
-    memory += ((size_t)args[2 * i + 1].v_int64 + 2 * kAlignment) & -(size_t)kAlignment;
-  }
-  jitload_open_record(record, addresses + 1);
+  void* memory = NULL;
+  if (posix_memalign(&memory, 64, (size_t)args[1].v_int64) != 0) return jitload_fail("MemoryError", "out of memory");
+  jitload_record* record = (jitload_record*)memcpy(memory, source, (size_t)args[1].v_int64);
+  jitload_open_record(record, NULL);
   result->type_index = kTVMFFIInt;
   result->v_int64 = (int64_t)(uintptr_t)&record->module;
   return 0;

@@ -17,7 +17,7 @@ typedef __UINT8_TYPE__ uint8_t;
 typedef __UINT16_TYPE__ uint16_t;
 typedef __UINT32_TYPE__ uint32_t;
 
-enum { JITLOAD_ABI = 7 };
+enum { JITLOAD_ABI = 8 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -171,7 +171,8 @@ typedef struct jitload_kernel {
   struct jitload_recent_plan* recent; /* core/call.cc */
 } jitload_kernel;
 
-/* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
+/* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. `data` is aligned to 64
+ * bytes. */
 typedef struct jitload_image {
   int32_t capability;
   int32_t suffix;
@@ -226,19 +227,6 @@ int jitload_call(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, voi
 int jitload_get_metadata(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 }
-
-/* Embed a cubin by name; the path is relative to the compiler's working directory. */
-#define JITLOAD_EMBED(name, path)                                                                     \
-  extern "C" __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[];     \
-  __asm__(".pushsection .rodata, \"a\"\n"                                                             \
-          ".balign 16\n"                                                                              \
-          ".local __tvm_ffi__cubin_" #name "\n"                                                       \
-          ".local __tvm_ffi__cubin_" #name "_end\n"                                                   \
-          "__tvm_ffi__cubin_" #name ":\n"                                                             \
-          ".incbin \"" path "\"\n"                                                                    \
-          "__tvm_ffi__cubin_" #name "_end:\n"                                                         \
-          ".byte 0\n"                                                                                 \
-          ".popsection\n")
 
 /* Embed the record, whose pointers are replaced when the library is loaded. */
 #define JITLOAD_EMBED_RECORD(path)              \
