@@ -30,7 +30,7 @@ _CXX17 = ("-std=c++17", *_PLAIN)
 _FOR_TORCH = ("-std=c++17", *_FLAGS)
 _CORE = (
     *("arguments", "argument_errors", "call", "choice", "driver", "expression", "host_call", "launch_errors", "loader"),
-    *("python", "structures", "tensor_map"),
+    *("python", "tensor_map"),
 )
 _TORCH = ("errors", "functions", "library", "operators", "tensor", "values")
 # For each name, the sources in `runtime/` and their options.
@@ -38,7 +38,7 @@ _SOURCES: dict[NativeName, dict[str, tuple[str, ...]]] = {
     "runtime": dict.fromkeys((*(f"core/{name}" for name in _CORE), "cpu/launch"), _PLAIN),
     "cpu_runtime": {"cpu/run": _CXX17},
     "cpu_watched": {"cpu/run": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
-    "triton_runtime": dict.fromkeys(("triton/call", "triton/descriptor"), _CXX17),
+    "triton_runtime": {"triton/call": _CXX17},
     "torch_runtime": dict.fromkeys((f"torch/{name}" for name in _TORCH), _FOR_TORCH),
     "launcher": {"../include/jitload/launcher": _CXX17},
 }

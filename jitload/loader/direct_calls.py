@@ -197,7 +197,7 @@ def _is_descriptor(arg: Any) -> bool:
 
 
 def _flat_descriptor(descriptor: Any) -> Any:
-    """Return a descriptor as the tuple that the library reads (`runtime/triton/descriptor.h`), unless it is invalid."""
+    """Return a descriptor as the tuple that the library reads (`runtime/triton/call.cc`), unless it is invalid."""
     flags = getattr(descriptor, "padding", "") == "nan", bool(getattr(descriptor, "round_f32_to_tf32", False))
     parts = (getattr(descriptor, name, ()) for name in ("shape", "strides", "block_shape"))
     try:

@@ -1,4 +1,4 @@
-"""Compares the members of ctypes structures with a kernel's. The library calls this (`runtime/core/structures.cc`)."""
+"""Compares the members of ctypes structures with a kernel's. The library calls this (`runtime/core/arguments.cc`)."""
 
 from __future__ import annotations
 

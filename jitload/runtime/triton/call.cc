@@ -1,8 +1,73 @@
 /* A call of a Triton kernel: select a variant whose assumptions hold, and launch it with its scratch memory. */
+#include <jitload/triton.h>
 #include <stdio.h>
 
 #include "../core/call_steps.h"
-#include "descriptor.h"
+#include "../core/tensor_map.h"
+
+/* ---- tensor descriptors ---------------------------------------------------------------------------------------- */
+
+enum { JITLOAD_TMA_FILL_NAN = 1, JITLOAD_TMA_TF32 = 11 };
+
+/* A tensor descriptor of a call, from which TMA transfers are made. The kernel's parameters point into it. */
+typedef struct jitload_tensor_descriptor {
+  unsigned char map[JITLOAD_MAP_BYTES]; /* first, because it must be aligned to 64 bytes */
+  DLTensor tensor; /* the base tensor of Triton's object */
+  jitload_layout layout;
+  int64_t block[JITLOAD_MAX_RANK];
+  int32_t block_rank; /* 0 if the argument is a plain tensor */
+  uint64_t pads_nan;
+  uint64_t rounds;
+} __attribute__((aligned(64))) jitload_tensor_descriptor;
+
+/* Read a Triton `TensorDescriptor` as loader/direct_calls.py passes it: its base, whether it pads with NaN and rounds to
+ * tf32, its shape, strides and block shape. Return 0 for other arguments. */
+static int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descriptor* out) {
+  enum { kBase, kPadsNan, kRounds, kSizes };
+  const jitload_sequence* sequence = jitload_get_sequence(value);
+  if (sequence == NULL || sequence->size <= kSizes) return 0;
+  const DLTensor* base = jitload_get_tensor(&sequence->items[kBase]);
+  const int64_t rank = (sequence->size - kSizes) / 3;
+  if (base == NULL || rank > JITLOAD_MAX_RANK || sequence->size != kSizes + 3 * rank) return 0;
+  for (int64_t i = kPadsNan; i < sequence->size; ++i) {
+    const int32_t type = sequence->items[i].type_index;
+    if (type != kTVMFFIInt && type != kTVMFFIBool) return 0;
+  }
+  for (int64_t i = 0; i < rank; ++i) {
+    const TVMFFIAny* sizes = &sequence->items[kSizes + i];
+    out->layout.shape[i] = sizes[0].v_int64;
+    out->layout.strides[i] = sizes[rank].v_int64;
+    out->block[i] = sizes[2 * rank].v_int64;
+  }
+  out->pads_nan = sequence->items[kPadsNan].v_int64 != 0;
+  out->rounds = sequence->items[kRounds].v_int64 != 0;
+  out->block_rank = (int32_t)rank;
+  out->tensor = *base;
+  out->tensor.ndim = (int32_t)rank;
+  out->tensor.shape = out->layout.shape;
+  out->tensor.strides = out->layout.strides;
+  return 1;
+}
+
+/* Return whether the block shape matches the kernel's. True for a plain tensor. */
+static int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor) {
+  if (descriptor->block_rank == 0) return 1;
+  if (descriptor->block_rank != spec->map->rank) return 0;
+  for (int32_t i = 0; i < spec->map->rank; ++i) {
+    if (descriptor->block[i] != (int64_t)spec->block[i]) return 0;
+  }
+  return 1;
+}
+
+/* Fill in the descriptor of an argument. Return 0, or set an error and return -1. */
+static int jitload_make_descriptor(const jitload_kernel* kernel, const jitload_descriptor_spec* spec,
+                                   const TVMFFIAny* value, jitload_tensor_descriptor* descriptor) {
+  if (jitload_read_layout(kernel, spec->map, value, &descriptor->layout) != 0) return -1;
+  jitload_tensor_map map = *spec->map;
+  if (descriptor->rounds && map.type >= 0) map.type = JITLOAD_TMA_TF32;
+  if (descriptor->pads_nan) map.fill = JITLOAD_TMA_FILL_NAN;
+  return jitload_encode_tensor_map(kernel, &map, &descriptor->layout, descriptor->map);
+}
 
 /* ---- matching variants ----------------------------------------------------------------------------------------- */
 
@@ -120,14 +185,10 @@ typedef struct jitload_scratch {
   jitload_cu_address address; /* the first aligned address in the memory */
 } jitload_scratch;
 
-/* The message of an allocator's error. */
-typedef struct jitload_reason {
-  char text[512];
-} jitload_reason;
+enum { JITLOAD_REASON_BYTES = 512 };
 
-static void jitload_copy_reason(void* context, const char*, const char* message) {
-  jitload_reason* reason = (jitload_reason*)context;
-  strncpy(reason->text, message, sizeof reason->text - 1);
+static void jitload_copy_reason(void* reason, const char*, const char* message) {
+  strncpy((char*)reason, message, JITLOAD_REASON_BYTES - 1);
 }
 
 static int jitload_raise_scratch_error(const jitload_request* request, jitload_cu_device device, int64_t bytes,
@@ -140,9 +201,9 @@ static int jitload_raise_scratch_error(const jitload_request* request, jitload_c
 static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device,
                                            DLTensor* prototype,
                                            int64_t bytes, jitload_scratch* out) {
-  jitload_reason reason = {};
-  if (jitload_allocator(prototype, &out->managed, &reason, jitload_copy_reason) != 0) {
-    return jitload_raise_scratch_error(request, device, bytes, reason.text);
+  char reason[JITLOAD_REASON_BYTES] = "";
+  if (jitload_allocator(prototype, &out->managed, reason, jitload_copy_reason) != 0) {
+    return jitload_raise_scratch_error(request, device, bytes, reason);
   }
   out->address = jitload_tensor_address(&out->managed->dl_tensor);
   return 0;
