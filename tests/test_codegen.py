@@ -14,7 +14,7 @@ from jitload.building.runtime import include_flags
 from jitload.codegen import record as records
 from jitload.codegen.kernel import _FIRST_VALUE
 from jitload.element_types import ELEMENT_TYPES
-from jitload.expressions.compiler import OP_NAMES
+from jitload.expressions.compiler import _COMPARISONS
 from jitload.request.launch import LAUNCH_ATTRIBUTES
 
 LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"
@@ -51,14 +51,9 @@ def dlpack_constant(dtype: str) -> str:
 
 
 CONSTANTS = {
-    "JITLOAD_ABI": records.ABI,
-    **{f"JITLOAD_{name.upper()}": number for name, number in records.KINDS.items()},
-    **{f"JITLOAD_{name.upper()}": number for name, number in records.PARAM_FLAGS.items()},
-    **{f"JITLOAD_{name.upper()}": number for name, number in records.KERNEL_FLAGS.items()},
+    **{f"JITLOAD_{name}": number for name, number in records._declarations()[0].items()},
     **{dlpack_constant(dtype): row.code for dtype, row in ELEMENT_TYPES.items()},
-    **{f"JITLOAD_{name.upper()}": number for name, number in records.ASSUMPTIONS.items()},
-    **{f"JITLOAD_{name.upper()}": number for name, number in records.PARTS.items()},
-    **{f"JITLOAD_OP_{name}": number for number, name in enumerate(OP_NAMES)},
+    **{f"JITLOAD_OP_{name}": records.constant("op_lt") + n for n, name in enumerate(_COMPARISONS.values())},
     "JITLOAD_FIRST_VALUE": _FIRST_VALUE,
     "JITLOAD_LAUNCH_COOPERATIVE": LAUNCH_ATTRIBUTES["cooperative"].number,
     "JITLOAD_LAUNCH_CLUSTER": LAUNCH_ATTRIBUTES["cluster"].number,
@@ -70,10 +65,9 @@ def test_records_have_the_layout_and_the_constants_of_the_headers(tmp_path):
         "#include <stddef.h>\n#include <dlpack/dlpack.h>",
         *(f"#include <jitload/{name}.h>" for name in ("triton", "expression", "driver")),
     ]
-    for name in records.STRUCTURES:
+    for name in records._declarations()[1]:
         form = records.layout(name)
-        size = ctypes.sizeof(form) + (ctypes.sizeof(records.layout("module")) if name == "record" else 0)
-        lines.append(f'static_assert(sizeof(jitload_{name}) == {size}, "{name}");')
+        lines.append(f'static_assert(sizeof(jitload_{name}) == {ctypes.sizeof(form)}, "{name}");')
         for member, _ in form._fields_:
             offset = getattr(form, member).offset
             lines.append(f'static_assert(offsetof(jitload_{name}, {member}) == {offset}, "{name}.{member}");')

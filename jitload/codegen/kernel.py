@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from jitload.codegen.record import KERNEL_FLAGS, KINDS, PARAM_FLAGS, Address, Struct, flags_of, ops_array
+from jitload.codegen.record import Address, Struct, constant, flags_of, ops_array
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
@@ -61,7 +61,7 @@ def kernel_members(export: Export) -> dict[str, object]:
         "expressions": expressions,
         "attributes": [*_attributes(launch)],
         "argument_count": len(arguments),
-        "flags": flags_of(KERNEL_FLAGS, [name for name, is_set in flags.items() if is_set]),
+        "flags": flags_of(name for name, is_set in flags.items() if is_set),
         "struct_bytes": structs + 64 if structs else 0,
         "choice": choice_structure(export) if export.choice else None,
         "maps": [*map_structures(export)],
@@ -114,7 +114,7 @@ def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: 
         flags += ["addresses"] if is_pointer_to_pointer(parameter.type) else []
     members = {
         "name": parameter.name, "type": parameter.type, "argument": argument, "size": parameter.size,
-        "alignment": parameter.alignment, "kind": KINDS[parameter.kind], "flags": flags_of(PARAM_FLAGS, flags),
+        "alignment": parameter.alignment, "kind": constant(parameter.kind), "flags": flags_of(flags),
         "dtype_code": code, "dtype_bits": bits, "layout": parameter.layout or None,
     }  # fmt: skip
     return Struct("param", members)

@@ -1,56 +1,29 @@
 """Writes a library's record: the C structures that describe its kernels, as bytes.
 
-The runtime reads the record where it lies: in a library, which embeds it, or in memory. `STRUCTURES` and the constants
-repeat `runtime/jitload/record.h`, `triton.h` and `expression.h`; a test compares them. A change needs a new `ABI`.
+The runtime reads the record where it lies: in a library, which embeds it, or in memory. The structures and constants
+are read from the headers in `runtime/jitload/`. A change there needs a new `JITLOAD_ABI`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.expressions.compiler import OP_NAMES, Op
+from jitload.expressions.compiler import Op
 
-ABI = 8
-MAGIC = b"jitload"
+_HEADERS = Path(__file__).parents[1] / "runtime" / "jitload"
+_MAGIC = b"jitload"
 _IMAGE_ALIGNMENT = 64
-
-# The members of each structure with their types, which `_TYPES` has, and for arrays the count.
-STRUCTURES = {
-    "record": "magic:8s abi:i pointer_count:i external_count:i size:i pointers:p externals:p",
-    "module": "name:p images:p kernels:p variables:p description:p state:p image_count:i kernel_count:i has_cpu:i",
-    "image": "capability:i suffix:i is_ptx:i group:i data:p",
-    "variable": "name:p symbol:p on_cpu:p",
-    "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
-    "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p separate:p cpu_mode:i max_threads:i "
-    "metadata:p doc:p first_variant:i variant_count:i choice:p group:i host:p maps:p map_count:i bounds:p recent:p",
-    "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
-    "op": "code:i operand:i value:q",
-    "attribute": "id:i value:i",
-    "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i takes_nearest:i",
-    "table": "gpu:p rows:p row_count:i",
-    "number": "value:q",
-    "triton": "assumptions:p bindings:p descriptors:p assumption_count:i binding_count:i descriptor_count:i "
-    "has_several_archs:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
-    "assumption": "param:i kind:i value:q",
-    "binding": "param:H part:B axis:B descriptor:H",
-    "descriptor_spec": "param:i block:5I map:p",
-    "tensor_map": "param:i tensor:i rank:i type:i swizzle:i promotion:i fill:i element_bytes:i is_fp4:i "
-    "box:5I lower:5i upper:5i is_im2col:i cache:p",
-}
-
-KINDS = {name: number for number, name in enumerate(("pointer", "int", "uint", "float", "bool", "struct", "stream"))}
-PARAM_FLAGS = {
-    "nullable": 1, "raw": 2, "strided": 4, "complex": 8, "finite": 16, "described": 32, "on_cpu": 64, "addresses": 128,
-    "host": 256,
-}  # fmt: skip
-KERNEL_FLAGS = {"has_grid": 1, "has_block": 2, "has_cluster": 4, "computes": 8, "dispatches": 16}
-_OP_CODES = {name: number for number, name in enumerate(OP_NAMES)}
-ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
-PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}
+_ENUMERATION = re.compile(r"enum \{(.*?)\};", re.DOTALL)
+_ENUMERATOR = re.compile(r"JITLOAD_(\w+)(?: = (\d+))?(?=,|\s*$)")
+_STRUCTURE = re.compile(r"typedef struct jitload_(\w+) \{(.*?)\} jitload_\w+;", re.DOTALL)
+_POINTER_NAME = re.compile(r"\w+(?=\)\()|\w+$")  # of a function, or of a value
+_MEMBER = re.compile(r"(\w+) (\w+)(?:\[(\w+)\])?")  # of another type: the type, the name, and the length of an array
 
 
 class Address(NamedTuple):
@@ -85,14 +58,14 @@ class Record(NamedTuple):
 def ops_array(program: Sequence[Op]) -> list[Struct]:
     """Return the structures of a program for the evaluator, with its end."""
     return [
-        Struct("op", {"code": _OP_CODES[op.name], "operand": op.operand, "value": op.value})
+        Struct("op", {"code": constant(f"op_{op.name}"), "operand": op.operand, "value": op.value})
         for op in (*program, Op("END"))
     ]
 
 
-def flags_of(table: Mapping[str, int], names: Sequence[str]) -> int:
+def flags_of(names: Iterable[str]) -> int:
     """Return the number in which the flags with these names are set."""
-    return sum(table[name] for name in dict.fromkeys(names))
+    return sum(map(constant, dict.fromkeys(names)))
 
 
 class RecordWriter:
@@ -107,21 +80,21 @@ class RecordWriter:
 
     def write(self, module: Struct) -> Record:
         """Return the record of a module."""
-        header_size = ctypes.sizeof(layout("record"))
+        header_size = layout("record").module.offset
         self.data += bytes(header_size)
         self._array([module])
         rows = (*self.pointers, *self.externals)
         tables = self._append(struct.pack(f"<{len(rows)}I", *rows))
         facts = {
-            "magic": MAGIC,
-            "abi": ABI,
+            "magic": _MAGIC,
+            "abi": constant("abi"),
             "pointer_count": len(self.pointers),
             "external_count": len(self.externals),
             "size": len(self.data),
             "pointers": tables,
             "externals": tables + 4 * len(self.pointers),
         }
-        self.data[:header_size] = _pack("record", facts)
+        self.data[:header_size] = _pack("record", facts)[:header_size]
         return Record(bytes(self.data), tuple(self.addresses))
 
     def _append(self, data: bytes) -> int:
@@ -157,7 +130,7 @@ class RecordWriter:
     def _target(self, value: object) -> int:
         """Append a value unless it is there already. Return its offset."""
         if value is MODULE:
-            return ctypes.sizeof(layout("record"))
+            return int(layout("record").module.offset)
         if isinstance(value, str):
             if value not in self.strings:
                 self.strings[value] = len(self.data)
@@ -181,17 +154,43 @@ class RecordWriter:
 
 _POINTER = ctypes.c_uint64
 _TYPES: dict[str, Any] = {
-    "p": _POINTER, "q": ctypes.c_int64, "i": ctypes.c_int32, "I": ctypes.c_uint32, "H": ctypes.c_uint16,
-    "B": ctypes.c_uint8, "s": ctypes.c_char,
+    "int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16,
+    "uint8_t": ctypes.c_uint8, "char": ctypes.c_char,
 }  # fmt: skip
+
+
+def constant(name: str) -> int:
+    """Return a constant of the headers. `on_cpu` means `JITLOAD_ON_CPU`."""
+    return _declarations()[0][name.upper()]
 
 
 @functools.cache
 def layout(name: str) -> Any:
-    """Return a structure as C's compilers lay it out on 64-bit machines."""
-    members = (member.split(":") for member in STRUCTURES[name].split())
-    fields = [(member, _TYPES[code[-1]] * int(code[:-1]) if code[:-1] else _TYPES[code]) for member, code in members]
+    """Return a structure of the headers as C's compilers lay it out on 64-bit machines."""
+    constants, structures = _declarations()
+    fields: list[tuple[str, Any]] = []
+    for declaration in filter(None, map(str.strip, structures[name].split(";"))):
+        if "*" in declaration:
+            fields.append((_POINTER_NAME.findall(declaration)[0], _POINTER))
+            continue
+        member = _MEMBER.fullmatch(declaration)
+        assert member is not None, declaration
+        kind = _TYPES.get(member[1]) or layout(member[1].removeprefix("jitload_"))
+        length = member[3] and (constants.get(member[3].removeprefix("JITLOAD_")) or int(member[3]))
+        fields.append((member[2], kind * length if length else kind))
     return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+@functools.cache
+def _declarations() -> tuple[dict[str, int], dict[str, str]]:
+    """Return the constants of the headers without their prefix, and the members of the structures as texts."""
+    text = "".join((_HEADERS / name).read_text("utf-8") for name in ("record.h", "expression.h", "triton.h"))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    constants = {}
+    for enumeration in _ENUMERATION.findall(text):
+        for number, (name, value) in enumerate(_ENUMERATOR.findall(enumeration)):
+            constants[name] = int(value or number)
+    return constants, dict(_STRUCTURE.findall(text))
 
 
 def _with_counts(item: Struct) -> dict[str, object]:

@@ -84,13 +84,6 @@ def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]
 
 
 INT64 = range(-(2**63), 2**63)
-# The steps of the evaluator, in the order of their numbers in `jitload/expression.h`.
-OP_NAMES = (
-    "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL",
-    "SIZE", "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2",
-    "NOT", "LT", "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE", "SAME_SHAPE",
-    "REQUIRE", "PLANNED", "SKIP_IF_INSIDE", "OUTSIDE",
-)  # fmt: skip
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -369,5 +362,5 @@ def _comparison(names: Sequence[str], codes: Sequence[_Code]) -> _Code:
     """Return the steps of `a < b < c`, which evaluate `b` once, and `c` only if `a < b`."""
     steps = _binary(names[-1], _Code(()), codes[-1])
     for name, code in zip(reversed(names[:-1]), reversed(codes[1:-1]), strict=True):
-        steps = _join(code, Op("CHAIN", len(steps.ops), OP_NAMES.index(name)), steps)
+        steps = _join(code, Op("CHAIN", len(steps.ops), [*_COMPARISONS.values()].index(name)), steps)
     return _join(codes[0], steps)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.codegen.kernel import dtype_code, param_structures
-from jitload.codegen.record import ASSUMPTIONS, PARTS, Struct
+from jitload.codegen.record import Struct, constant
 from jitload.codegen.wrapper import Wrapper, write_record_files
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
@@ -142,7 +142,7 @@ def _launch(specialization: Specialization, grid: Extent | None, tune: Variant |
 def _triton_structure(spec: Specialization) -> Struct:
     indexes = _indexes(spec)
     assumptions = [
-        Struct("assumption", {"param": indexes[a.parameter], "kind": ASSUMPTIONS[a.kind], "value": a.value})
+        Struct("assumption", {"param": indexes[a.parameter], "kind": constant(a.kind), "value": a.value})
         for a in spec.assumptions
     ]
     members = {
@@ -220,7 +220,7 @@ def _bindings(spec: Specialization) -> Iterator[Struct]:
     for index, argument in enumerate(spec.arguments):
         if (number := numbers.get(argument.name)) is not None:
             for part, axis, _ in spec.descriptors[number].parts:
-                yield Struct("binding", {"param": index, "part": PARTS[part], "axis": axis, "descriptor": number})
+                yield Struct("binding", {"param": index, "part": constant(part), "axis": axis, "descriptor": number})
         elif argument.name in taken:
             yield Struct("binding", {"param": index})
 

@@ -172,7 +172,7 @@ int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* p
       case JITLOAD_OP_CHAIN: {
         const int64_t a = top[-2], b = *--top;
         compared = JITLOAD_EVAL_COMPARED, compared_left = a, compared_right = b;
-        const int holds = jitload_compares(op->value, a, b);
+        const int holds = jitload_compares(JITLOAD_OP_LT + op->value, a, b);
         top[-1] = holds ? b : 0;
         op += holds ? 0 : op->operand;
         break;

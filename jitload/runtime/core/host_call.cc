@@ -3,32 +3,16 @@
 
 #include "call_steps.h"
 
-static void jitload_set_streams(const jitload_request* request, jitload_cu_stream stream) {
-  for (int32_t i = 0; i < request->kernel->param_count; ++i) {
-    if (request->kernel->params[i].kind == JITLOAD_STREAM) *(jitload_cu_stream*)request->params[i] = stream;
+static int jitload_call_with_stream(const jitload_request* request, jitload_cu_stream stream) {
+  const jitload_kernel* kernel = request->kernel;
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    if (kernel->params[i].kind == JITLOAD_STREAM) *(jitload_cu_stream*)request->params[i] = stream;
   }
+  return kernel->host(request->params, request->host_result);
 }
 
-static int jitload_call_host_on_device(const jitload_driver*, const jitload_request* request,
-                                       jitload_cu_device device) {
-  jitload_set_streams(request, jitload_select_stream(request, device));
-  return request->kernel->host(request->params, request->host_result);
-}
-
-/* Call a function without tensors on a GPU. A driver is only needed to find the current stream. */
-static int jitload_call_host_anywhere(const jitload_request* request) {
-  int has_stream = 0;
-  for (int32_t i = 0; i < request->kernel->param_count; ++i) {
-    has_stream |= request->kernel->params[i].kind == JITLOAD_STREAM;
-  }
-  if (has_stream && jitload_get_driver(request->kernel->name) != NULL) {
-    return jitload_launch_on_device(request, jitload_call_host_on_device);
-  }
-  TVMFFIObjectHandle error = NULL;
-  if (has_stream) TVMFFIErrorMoveFromRaised(&error);
-  if (error != NULL) TVMFFIObjectDecRef(error);
-  jitload_set_streams(request, request->config->stream);
-  return request->kernel->host(request->params, request->host_result);
+static int jitload_call_on_device(const jitload_driver*, const jitload_request* request, jitload_cu_device device) {
+  return jitload_call_with_stream(request, jitload_select_stream(request, device));
 }
 
 /* Convert what the function returned, in its own type, for tvm-ffi. */
@@ -67,12 +51,12 @@ int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config
   /* A host function has no grid: its launch expressions only compute parameters and check what it requires. */
   if (kernel->plan != NULL && jitload_evaluate_plan(&request) != 0) return -1;
   host_result.kind = -1; /* stays negative if the function is not reached */
-  int failed;
-  if (request.device >= 0) {
-    failed = jitload_launch_on_device(&request, jitload_call_host_on_device);
-  } else {
-    failed = jitload_call_host_anywhere(&request);
-  }
+  int has_stream = 0;
+  for (int32_t i = 0; i < kernel->param_count; ++i) has_stream |= kernel->params[i].kind == JITLOAD_STREAM;
+  /* Without tensors, a driver is only needed to find the current stream. */
+  const int needs_device = request.device >= 0 || (has_stream && jitload_count_gpus() != 0);
+  const int failed = needs_device ? jitload_launch_on_device(&request, jitload_call_on_device)
+                                  : jitload_call_with_stream(&request, config->stream);
   if (host_result.kind < 0) return -1;
   if (!failed) return jitload_return(kernel, &host_result, result);
   const char* code = host_result.error;

@@ -182,14 +182,12 @@ static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
 static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
                                jitload_cu_device device, jitload_cu_address* address, size_t* size) {
   jitload_slot* slot = NULL;
-  /* Resolving any kernel loads the image for this device. Without kernels, an empty record stands for one. */
-  jitload_kernel empty;
-  memset(&empty, 0, sizeof empty);
-  empty.name = module->name;
-  empty.module = module;
-  const jitload_kernel* kernel = module->kernel_count > 0 ? &module->kernels[0] : &empty;
-  if (jitload_get_slot(driver, kernel, device, &slot) != 0) return -1;
-  const int image = jitload_select_image(driver, kernel, device);
+  /* Resolving a kernel loads its image for this device. */
+  jitload_kernel unnamed = {};
+  unnamed.name = module->name;
+  unnamed.module = module;
+  if (jitload_get_slot(driver, &unnamed, device, &slot) != 0) return -1;
+  const int image = jitload_select_image(driver, &unnamed, device);
   if (image < 0) return -1;
   const jitload_cu_result code = driver->library_global(address, size, module->state->libraries[image], symbol);
   return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_raise_driver_error(driver, module->name, symbol, code);

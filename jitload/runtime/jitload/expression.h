@@ -41,7 +41,7 @@ enum {
   JITLOAD_OP_GE,
   JITLOAD_OP_EQ,
   JITLOAD_OP_NE,
-  JITLOAD_OP_CHAIN,       /* `a < b < …`: the comparison is `value`; unless it holds, leave 0 and skip; else leave b */
+  JITLOAD_OP_CHAIN,       /* `a < b < …`: the comparison is LT + `value`; unless it holds, leave 0 and skip; else leave b */
   JITLOAD_OP_AND,         /* skip if the top is 0, else pop it */
   JITLOAD_OP_OR,          /* skip if the top is not 0, else pop it */
   JITLOAD_OP_SKIP_IF_NOT, /* pop, and skip if it is 0 */
@@ -77,7 +77,8 @@ typedef struct jitload_eval {
   const void* args; /* of the call, as TVMFFIAny */
   int32_t error;
   int32_t error_expression;
-  int64_t left, right;
+  int64_t left;
+  int64_t right;
   const jitload_op* step; /* that failed */
 } jitload_eval;
 

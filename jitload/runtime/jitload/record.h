@@ -5,8 +5,8 @@
  * once for each compiler and linked into every library. This header is parsed for every build, so it includes nothing,
  * and assembler replaces functions. Pointers to arguments and results are TVMFFIAny* passed as void*.
  *
- * The structures below are written by codegen/record.py, which has their layouts and constants, too; a test compares them.
- * A change of a structure, of a constant or of their meaning needs a new JITLOAD_ABI there and here.
+ * codegen/record.py reads the structures and the constants below from this text, and writes the structures: each member
+ * has a declaration of its own. A change of a structure, of a constant or of their meaning needs a new JITLOAD_ABI.
  */
 #pragma once
 
