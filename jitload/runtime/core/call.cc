@@ -31,6 +31,8 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
   return driver->launch_ex(&config, function, request->params, NULL);
 }
 
+static const jitload_config jitload_as_declared = {};
+
 /* The plan of a recent launch that has passed all checks. */
 typedef struct jitload_recent_plan {
   jitload_inputs inputs; /* of the launch expressions and of the checks of accesses */
@@ -43,6 +45,7 @@ static JITLOAD_ALWAYS_INLINE bool jitload_visit_plan_inputs(const jitload_reques
                                                             const jitload_recent_plan* recent, Visit visit) {
   const jitload_config* config = request->config;
   const int is_on_cpu = request->device == JITLOAD_CPU_DEVICE; /* where accesses are not checked */
+  if (config == &jitload_as_declared) return visit(is_on_cpu) && jitload_visit_inputs(&recent->inputs, request->args, visit);
   if (!visit(is_on_cpu | 2 * !!config->has_grid | 4 * !!config->has_block | 8 * !!config->has_shared_bytes)) return false;
   for (int i = 0; i < 3; ++i) {
     if (config->has_grid && !visit(config->grid[i])) return false;
@@ -148,8 +151,6 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   }
   return jitload_launch_on_device(&request, jitload_launch_on_current_device);
 }
-
-static const jitload_config jitload_as_declared = {};
 
 extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
   return jitload_run(&jitload_library_record.module.kernels[kernel], &jitload_as_declared, (const TVMFFIAny*)args, num_args,
