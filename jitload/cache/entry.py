@@ -153,6 +153,13 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
+def names_in(directory: Path) -> list[str]:
+    """Return the names in a directory, or [] if it cannot be read or another process has removed it."""
+    with suppress(OSError):
+        return os.listdir(directory)
+    return []
+
+
 def handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
     """Rename a damaged or untrusted entry. If it is inaccessible or `may_rename` is false, only log a warning.
 
@@ -243,11 +250,8 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
             raise ValueError(f"{path.name} is not a regular file")
         if status.st_size > max_size:
             raise ValueError(f"{path.name} has {status.st_size} bytes, but should have at most {max_size}")
-        if status.st_uid not in (os.getuid(), 0) or status.st_mode & stat.S_IWOTH:
-            raise ValueError(f"other users can change {path.name}")
-        is_own_group = status.st_gid in (os.getgid(), 0)
-        if status.st_mode & stat.S_IWGRP and not is_own_group and settings is not None and not settings.trusts_group:
-            raise ValueError(f"a group can change {path.name}; JITLOAD_TRUST_GROUP=1 trusts groups")
+        if problem := _distrust(path, status, settings):
+            raise ValueError(problem)
         return file.read()
 
 
@@ -344,12 +348,12 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
     messages about a directory that this user cannot repair.
     """
     try:
-        for path, status in _directories_above(str(cache_dir)):
-            _check_owner(path, status, cache_dir, advice)
-            if not status.st_mode & stat.S_ISVTX:  # with the sticky bit, as in /tmp, nobody else can replace our files
-                _check_mode(path, status, cache_dir, settings)
+        directories = _directories_above(str(cache_dir))
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
+    for path, status in directories:
+        if problem := _distrust(path, status, settings, advice, is_sticky=bool(status.st_mode & stat.S_ISVTX)):
+            raise CacheError(f"the cache {cache_dir} is not trusted: {problem}")
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
@@ -378,26 +382,27 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir)
-    _check_mode(directory, status, cache_dir, settings)
+    if problem := _distrust(directory, status, settings):
+        raise CacheError(f"the cache {cache_dir} is not trusted: {problem}")
 
 
-def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str = "") -> None:
+def _distrust(
+    path: str | Path, status: os.stat_result, settings: Settings | None, advice: str = "", *, is_sticky: bool = False
+) -> str:
+    """Return why another user could change a file or directory, or "". If `settings` is None, groups are trusted.
+
+    If `is_sticky` is true, a directory may be writable: with the sticky bit, as in /tmp, nobody can replace our files.
+    """
     if status.st_uid not in (os.getuid(), 0):
-        raise CacheError(
-            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, who is neither this "
-            f"user nor root. {advice}".rstrip()
-        )
-
-
-def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:
+        return f"{path} belongs to user {status.st_uid}, who is neither this user nor root. {advice}".rstrip()
+    if is_sticky:
+        return ""
     if status.st_mode & stat.S_IWOTH:
-        raise CacheError(
-            f"the cache {cache_dir} is not trusted: everyone can write to {path}. Repair it with: chmod o-w '{path}'"
+        return f"everyone can write to {path}. Repair it with: chmod o-w '{path}'"
+    is_own_group = status.st_gid in (os.getgid(), 0)
+    if status.st_mode & stat.S_IWGRP and not is_own_group and settings is not None and not settings.trusts_group:
+        return (
+            f"group {status.st_gid} can write to {path}. Repair it with: chmod g-w '{path}', or trust the group with "
+            "JITLOAD_TRUST_GROUP=1."
         )
-    is_own_group = status.st_gid == os.getgid() or status.st_gid == 0
-    if status.st_mode & stat.S_IWGRP and not is_own_group and not settings.trusts_group:
-        raise CacheError(
-            f"the cache {cache_dir} is not trusted: group {status.st_gid} can write to {path}. "
-            f"Repair it with: chmod g-w '{path}', or trust the group with JITLOAD_TRUST_GROUP=1."
-        )
+    return ""

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from jitload.cache.dependencies import from_manifest
-from jitload.cache.entry import newest_first, read_manifest
-from jitload.cache.key import CacheKey, describe_parts
-from jitload.cache.listing import names_in
+from jitload.cache.entry import names_in, newest_first, read_manifest
+from jitload.cache.key import CacheKey, describe_parts, part_text
 from jitload.cache.matching import differing_parts, dirs_of_keys, newest_manifest
 from jitload.cache.remote import hide_credentials, last_failure
 from jitload.cache.tiers import find_bundles, read_only_dirs
@@ -22,34 +21,6 @@ _LONGEST_SHOWN = 160
 _SOURCE_PARTS = frozenset({"kind", "sources", "image"})  # if one differs, the library is of another program
 _MAX_COMPARED = 500  # only so many keys of each cache are compared with the requested one: those that were built last
 _SearchedDirs = list[tuple[Path, CacheKey]]
-
-
-def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return a line for each part in which two keys differ. Each argument maps the labels of parts to values."""
-    labels = dict.fromkeys((*first, *second))
-    return [
-        f"{label}: {_shown(first, label, second)} and {_shown(second, label, first)}"
-        for label in labels
-        if first.get(label) != second.get(label)
-    ]
-
-
-def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
-    """Return the part `label` of `parts` as text.
-
-    If this part is a list of the same length in `compared_parts`, show only the items that differ.
-    """
-    if label not in parts:
-        return "absent"
-    value, compared = parts[label], compared_parts.get(label)
-    if isinstance(value, list) and isinstance(compared, list) and len(value) == len(compared):
-        value = [item for item, compared_item in zip(value, compared, strict=True) if item != compared_item]
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    text = " | ".join(text.splitlines()) or "nothing"
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
-
-
-# ---- a miss ----------------------------------------------------------------------------------------------------
 
 
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
@@ -114,9 +85,23 @@ def _nearest_key(searched: _SearchedDirs, settings: Settings) -> _NearestKey | N
             if parts := newest_manifest(key_dir).get("parts", own if key_dir.name.endswith(key.asked) else None):
                 labels = differing_parts(own, parts, key, settings)
                 is_other = not _SOURCE_PARTS.isdisjoint(label.partition(".")[0] for label in labels)
-                sides = ({label: side[label] for label in labels if label in side} for side in (parts, own))
-                keys.append(_NearestKey(is_other, compare_parts(*sides), key_dir, key))
+                lines = [f"{label}: {_shown(parts, label, own)} and {_shown(own, label, parts)}" for label in labels]
+                keys.append(_NearestKey(is_other, lines, key_dir, key))
     return min(keys, key=lambda near: (near.has_other_sources, len(near.lines)), default=None)
+
+
+def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
+    """Return the part `label` of `parts` as text.
+
+    If this part is a list of the same length in `compared_parts`, show only the items that differ.
+    """
+    if label not in parts:
+        return "absent"
+    value, compared = parts[label], compared_parts.get(label)
+    if isinstance(value, list) and isinstance(compared, list) and len(value) == len(compared):
+        value = [item for item, compared_item in zip(value, compared, strict=True) if item != compared_item]
+    text = part_text(value) or "nothing"
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def _modification_time(path: Path) -> float:
@@ -141,9 +126,9 @@ def _changed_files(key_dir: Path, key: CacheKey) -> list[str]:
     for leaf_name in newest_first(names_in(key_dir)):
         with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
             manifest = read_manifest(key_dir / leaf_name)
-            read = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
-            changed = [dependency for dependency in read if not dependency.is_unchanged()]
-            lines += [f"{'New' if row.size < 0 else 'Changed'} since the build: {row.path}" for row in changed]
+            read = (from_manifest(row, key.anchors) for row in manifest["dependencies"])
+            changed = [file for file in read if not file.is_unchanged()]
+            lines += [f"{'New' if file.size < 0 else 'Changed'} since the build: {file.path}" for file in changed]
             if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
                 lines.append(
                     f"Its code contains paths that the request does not have: {', '.join(manifest['anchors'])}"

@@ -90,6 +90,12 @@ def describe_parts(key: CacheKey) -> dict[str, str | list[str]]:
     return described
 
 
+def part_text(value: object) -> str:
+    """Return a readable value of a part as one line."""
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " | ".join(text.splitlines())
+
+
 def _describe(value: str | bytes) -> str:
     data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if isinstance(value, str) and len(data) <= _LONGEST_SHOWN:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_files, newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_files, names_in, newest_first, read_manifest
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
@@ -72,14 +72,6 @@ def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
                     size=sum(status.st_size for status in statuses.values()),
                     used_s=min(used_s, time.time()),
                 )
-
-
-def names_in(directory: Path) -> list[str]:
-    """Return the names in a directory, or [] if it cannot be read or another process has removed it."""
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
 
 
 def key_dirs(cache_dir: Path) -> list[tuple[re.Match[str], Path]]:

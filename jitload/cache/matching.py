@@ -9,15 +9,14 @@ of the key must be equal.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import newest_first, read_manifest
-from jitload.cache.key import CacheKey, describe_parts
+from jitload.cache.entry import names_in, newest_first, read_manifest
+from jitload.cache.key import CacheKey, describe_parts, part_text
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, is_ptx, runs_on
 from jitload.toolchain.fingerprints import cpu_identity
@@ -43,26 +42,23 @@ def matching_keys(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterato
         if not differing_parts(own, parts, key, settings):
             matches.append((bool(manifest), _newest_arch(parts), manifest.get("created"), key_dir.name[-64:], parts))
     for _, _, _, digest, parts in sorted(matches, key=lambda match: match[:4], reverse=True):
-        tools = " | ".join(str(parts[label]) for label in key.unknown_parts if parts.get(label)).replace("\n", ", ")
+        tools = " | ".join(part_text(parts[label]) for label in key.unknown_parts if parts.get(label))
         _log.info("%s-%s is used although other tools built it: %s", key.name, digest[:12], tools)
         yield key._replace(digest=digest)
 
 
 def dirs_of_keys(cache_dir: Path, name: str) -> list[Path]:
     """Return the directories of the keys with a name in a cache."""
-    with suppress(OSError):
-        return [cache_dir / key_dir for key_dir in os.listdir(cache_dir) if key_dir[:-65] == name]
-    return []
+    return [cache_dir / key_dir for key_dir in names_in(cache_dir) if key_dir[:-65] == name]
 
 
 def newest_manifest(key_dir: Path) -> dict[str, Any]:
     """Return the newest readable manifest of a key's entries, which all have the same parts, or {} if there is none."""
-    with suppress(OSError):
-        for leaf_name in newest_first(os.listdir(key_dir)):
-            with suppress(OSError, ValueError, RecursionError):
-                manifest = read_manifest(key_dir / leaf_name)
-                if isinstance(manifest.get("parts"), dict) and isinstance(manifest.get("created"), int):
-                    return manifest
+    for leaf_name in newest_first(names_in(key_dir)):
+        with suppress(OSError, ValueError, RecursionError):
+            manifest = read_manifest(key_dir / leaf_name)
+            if isinstance(manifest.get("parts"), dict) and isinstance(manifest.get("created"), int):
+                return manifest
     return {}
 
 

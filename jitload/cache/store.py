@@ -38,6 +38,7 @@ from jitload.cache.entry import (
     Entry,
     find_entry,
     key_dir_of,
+    names_in,
     remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
@@ -325,11 +326,10 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
 def sweep_work_dirs(cache_dir: Path) -> None:
     """Remove the directories of dead builders, and of builds that failed more than a week ago."""
     root = cache_dir / WORK_DIR
-    with suppress(OSError):
-        for name in os.listdir(root):
-            with suppress(OSError):
-                if _is_abandoned(f"{root}/{name}"):
-                    shutil.rmtree(root / name, ignore_errors=True)
+    for name in names_in(root):
+        with suppress(OSError):
+            if _is_abandoned(f"{root}/{name}"):
+                shutil.rmtree(root / name, ignore_errors=True)
 
 
 def _is_abandoned(work_dir: str) -> bool:

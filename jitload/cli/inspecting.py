@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jitload.cache.key import part_text
 from jitload.cli.output import json_option, print_json, print_lines, print_table
 from jitload.loader.display import kernel_builds
 from jitload.tables import RESOURCES, format_resource
@@ -43,7 +44,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
     print_kernels(rows)
     print_lines(f"  {name} is tuned, SHA-256 of the measurements: {digest}" for name, digest in tuned.items() if digest)
     if parts:
-        print_lines(["Made of:", *(f"  {label}: {_one_line(value)}" for label, value in parts.items())])
+        print_lines(["Made of:", *(f"  {label}: {part_text(value)}" for label, value in parts.items())])
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
@@ -52,10 +53,6 @@ def _read_parts(library: Path) -> dict[str, Any]:
 
     parts = (read_entry(library.resolve()) or {}).get("parts")
     return parts if isinstance(parts, dict) else {}
-
-
-def _one_line(value: object) -> str:
-    return " | ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).splitlines())
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
