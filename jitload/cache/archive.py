@@ -12,9 +12,9 @@ import io
 import json
 import os
 import re
-import secrets
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -84,22 +84,19 @@ def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
 
 
 def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
-    unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        if not target.suffix:
-            _write_directory(contents, unfinished)
-        else:
-            check_archive_name(target.name)
-            with unfinished.open("wb") as file:
-                _write_gzip(file, contents, 6)
-        unfinished.replace(target)
+        with tempfile.TemporaryDirectory(prefix=".jitload-", dir=target.parent) as directory:
+            unfinished = Path(directory, target.name)
+            if not target.suffix:
+                _write_directory(contents, unfinished)
+            else:
+                check_archive_name(target.name)
+                with unfinished.open("wb") as file:
+                    _write_gzip(file, contents, 6)
+            unfinished.replace(target)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CacheError(f"the archive {target} cannot be written: {reason}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        with suppress(OSError):
-            unfinished.unlink()
     return len(contents)
 
 

@@ -54,13 +54,7 @@ class Dependency(NamedTuple):
             return not (os.path.isfile(self.path) if self.size == _NO_FILE else os.path.lexists(self.path))
         try:
             status = os.stat(self.path)
-            if (
-                self.is_settled
-                and status.st_ctime_ns == self.ctime_ns
-                and status.st_mtime_ns == self.mtime_ns
-                and status.st_size == self.size
-                and status.st_ino == self.inode
-            ):
+            if self.is_settled and _state(status) == self[1:5]:
                 return True
             is_file = stat.S_ISREG(status.st_mode)  # not a pipe or a device, whose reading might never end
             return is_file and status.st_size == self.size and _digest_of(self.path, status) == self.digest
@@ -68,10 +62,15 @@ class Dependency(NamedTuple):
             return False
 
 
+def _state(status: os.stat_result) -> _State:
+    """Return the fields of a `Dependency` from `size` to `inode`."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
 def _digest_of(path: str, status: os.stat_result) -> str:
     """Return a file's digest. Remember the digest if `stat` will show every later change to the file."""
     now_ns = time.time_ns()
-    state = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    state = _state(status)
     remembered = _digests.get(path)
     if remembered and remembered[0] == state:
         return remembered[1]
@@ -139,15 +138,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
         return Dependency(path=text, size=_NO_FILE)
     if status.st_ctime_ns > start_ns:  # the compiler may have read the file before or after the change
         return Dependency(path=text, size=status.st_size)
-    return Dependency(
-        path=text,
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        ctime_ns=status.st_ctime_ns,
-        inode=status.st_ino,
-        digest=digest,
-        is_settled=is_settled(status, now_ns),
-    )
+    return Dependency(text, *_state(status), digest=digest, is_settled=is_settled(status, now_ns))
 
 
 def _record_missing(path: Path) -> Dependency:

@@ -10,14 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import FAILED_MARKER, WORK_DIR, write_uses
-from jitload.cache.listing import StoredEntry, directory_size, key_dirs, list_entries, names_in
+from jitload.cache.entry import FAILED_MARKER, WORK_DIR, names_in, write_uses
+from jitload.cache.listing import StoredEntry, directory_size, key_dirs, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local
 from jitload.cache.store import temporary_dir
 from jitload.errors import CacheError
 
 _DAMAGED = re.compile(r".*-\d+\.bad")  # the name that `handle_problem` gives
-_DAMAGED_KEPT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +35,6 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
     Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
     removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
 
-    Damaged entries are removed after a week, or at once if `max_size` is given.
-
     Raises:
         CacheError: The cache cannot be written.
     """
@@ -46,7 +43,7 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
         return PruneResult(removed=(), freed=0, left=0, in_use=0)
     with temporary_dir(cache_dir, "prune") as trash:
         entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
-        freed = _remove_damaged(cache_dir, trash, _DAMAGED_KEPT_S if max_size is None else 0)
+        freed = _remove_damaged(cache_dir, trash)
         left, now_s = sum(entry.size for entry in entries), time.time()
         mapped, real_dir, removed, in_use = _mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
         for entry in entries:
@@ -98,16 +95,15 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
     return True
 
 
-def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
+def _remove_damaged(cache_dir: Path, trash: Path) -> int:
     """Move the entries to `trash` that were renamed when damage was found, and return the bytes that they took."""
     freed = 0
     dirs = (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir)))
     for path in (directory / name for directory in dirs for name in names_in(directory) if _DAMAGED.fullmatch(name)):
         with suppress(OSError):
-            status = os.lstat(path)
-            if time.time() - status.st_mtime >= older_than_s:
-                freed += directory_size(path) if path.is_dir() and not path.is_symlink() else status.st_size
-                os.rename(path, trash / f"{path.parent.name[-16:]}-{path.name}")
+            size = directory_size(path) if path.is_dir() and not path.is_symlink() else os.lstat(path).st_size
+            os.rename(path, trash / f"{path.parent.name[-16:]}-{path.name}")
+            freed += size
     return freed
 
 

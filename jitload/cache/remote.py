@@ -149,12 +149,8 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
     from jitload.cache.archive import unpack_key
 
     try:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise CacheError(f"the store returned {type(data).__name__} instead of bytes")  # noqa: TRY301
-        if len(data) > _MAX_PACKED:
-            raise CacheError(f"the store returned more than {_MAX_PACKED} bytes")  # noqa: TRY301
-        unpack_key(local_dir, bytes(data), f"{key.name}-{key.digest}", max_size=_MAX_UNPACKED)
-    except CacheError as error:
+        unpack_key(local_dir, data, f"{key.name}-{key.digest}", max_size=_MAX_UNPACKED)
+    except (CacheError, TypeError) as error:  # TypeError: the store returned something other than bytes
         _log.warning(
             "the entry %s from the remote cache %s is not used: %s", key.name, hide_credentials(settings.remote), error
         )
@@ -222,20 +218,16 @@ class _Store:
         self._is_local = "file" in self._files.protocol
 
     def get(self, key: str) -> bytes | None:
-        try:
-            with self._files.open(f"{self._root}/{key}", "rb") as file:
-                data: bytes = file.read(_MAX_PACKED + 1)
-        except FileNotFoundError:
-            return None
-        return data
+        with suppress(FileNotFoundError), self._files.open(f"{self._root}/{key}", "rb") as file:
+            data: bytes = file.read(_MAX_PACKED)  # an archive that is cut off cannot be unpacked
+            return data
+        return None
 
     def list(self, prefix: str) -> list[str]:
         self._files.invalidate_cache()
-        try:
-            names = self._files.ls(f"{self._root}/{prefix.rstrip('/')}", detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted(map(str, names))
+        with suppress(FileNotFoundError):
+            return sorted(map(str, self._files.ls(f"{self._root}/{prefix.rstrip('/')}", detail=False)))
+        return []
 
     def create(self, key: str, data: bytes) -> bool:
         """Store new data, or return False. Where the back end has no exclusive writing, hosts may overwrite it."""
