@@ -23,10 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _flags_option(name: str, text: str) -> Callable[[F], F]:
-    return click.option(name, default="", metavar="FLAGS", callback=_split_flags, help=text)
+    return click.option(name, default="", metavar="FLAGS", type=_split_flags, help=text)
 
 
-def _split_flags(_context: click.Context, _option: click.Parameter, text: str) -> list[str]:
+def _split_flags(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:

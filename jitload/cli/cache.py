@@ -30,18 +30,16 @@ if TYPE_CHECKING:
 _AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def _read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+def _read_size(text: str) -> int:
     """Parse a size such as 2GB into bytes."""
     try:
-        return None if text is None else parse_size(text)
+        return parse_size(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}") from None
 
 
-def _read_age(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+def _read_age(text: str) -> float:
     """Parse an age such as 30d into seconds."""
-    if text is None:
-        return None
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII)
     if match is None:
         raise click.BadParameter(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
@@ -81,12 +79,8 @@ def list_command(*, as_json: bool) -> None:
 
 
 @cache_group.command("prune")
-@click.option(
-    "--max-size", metavar="SIZE", callback=_read_size, help="Remove entries until no more is left, such as 2GB."
-)
-@click.option(
-    "--max-age", metavar="AGE", callback=_read_age, help="Remove entries not used for this long, such as 30d."
-)
+@click.option("--max-size", metavar="SIZE", type=_read_size, help="Remove entries until no more is left, such as 2GB.")
+@click.option("--max-age", metavar="AGE", type=_read_age, help="Remove entries not used for this long, such as 30d.")
 @json_option
 def prune_command(max_size: int | None, max_age: float | None, *, as_json: bool) -> None:
     """Remove the entries that were used least recently."""
@@ -126,7 +120,7 @@ def pack_command(archive: Path, *, as_json: bool) -> None:
 @click.option(
     "--max-size",
     metavar="SIZE",
-    callback=_read_size,
+    type=_read_size,
     default="5GB",
     show_default=True,
     help="Do not unpack more than this.",

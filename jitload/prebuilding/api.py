@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +141,7 @@ def prebuild(
 
             if show:
                 show("prebuild", 0, len(tasks))
-            _run(tasks, executor, jobs, done)
+            _run(tasks, executor, jobs, outcomes, done)
     except BaseException:
         summary = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
         _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), summary)
@@ -192,31 +192,29 @@ def _measurements(tasks: Sequence[Task]) -> dict[str, str]:
 # ---- where it runs ---------------------------------------------------------------------------------------------
 
 
-def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Done) -> None:
-    """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine."""
+def _run(
+    tasks: Sequence[Task], executor: Executor | None, jobs: int | None, outcomes: Mapping[int, Outcome], done: _Done
+) -> None:
+    """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine.
+
+    `done` adds the outcome of a task to `outcomes`.
+    """
     if executor is not None:
-        left = _run_in(executor, tasks, done)
-        if left:
+        _run_in(executor, tasks, done)
+        if tasks := [task for task in tasks if task.number not in outcomes]:
             lost = "a worker of the executor died, and %d requests are left; they are built on this machine"
-            _log.warning(lost, len(left))
-        tasks = left
+            _log.warning(lost, len(tasks))
     if tasks:
         with LocalWorkers(min(worker_count() if jobs is None else jobs, len(tasks))) as workers:
             _run_in(workers, tasks, done)
 
 
-def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
-    """Build tasks with an executor. Return the tasks that are left if the executor breaks.
+def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> None:
+    """Build tasks with an executor, and those with `needs_caller` in this process.
 
-    Tasks with `needs_caller` are built in this process.
+    If the executor breaks, its other tasks are not done.
     """
-    left = {task.number: task for task in tasks}
     futures: dict[Future[Outcome], Task] = {}
-
-    def finish(task: Task, outcome: Outcome) -> None:
-        del left[task.number]
-        done(task, outcome)
-
     try:
         with suppress(BrokenExecutor):
             for task in tasks:
@@ -224,15 +222,14 @@ def _run_in(executor: Executor, tasks: Sequence[Task], done: _Done) -> tuple[Tas
                     futures[executor.submit(build_task, task)] = task
         for task in tasks:
             if task.needs_caller:
-                finish(task, build_task(task))
+                done(task, build_task(task))
         for future in as_completed(futures):
             with suppress(BrokenExecutor):
-                finish(futures[future], _outcome(future, futures[future]))
+                done(futures[future], _outcome(future, futures[future]))
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    return tuple(left.values())
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome:
@@ -240,7 +237,5 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome:
         return future.result()
     except BrokenExecutor:
         raise
-    except CancelledError:
-        return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
         return failure(task, error)

@@ -7,6 +7,7 @@ file.
 from __future__ import annotations
 
 import inspect
+import operator
 import pickle
 import pickletools
 import re
@@ -64,13 +65,11 @@ def import_object(path: str, label: str) -> Any:
     if match is None:
         raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
     module, name = match.groups()
-    value = import_user_module(module, label)
-    for part in name.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError:
-            raise JitLoadError(f"{label}: the module {module} has no {name!r}") from None
-    return value
+    imported = import_user_module(module, label)
+    try:
+        return operator.attrgetter(name)(imported)
+    except AttributeError:
+        raise JitLoadError(f"{label}: the module {module} has no {name!r}") from None
 
 
 def import_user_module(module: str, label: str) -> Any:
