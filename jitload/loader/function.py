@@ -8,7 +8,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -44,6 +44,8 @@ in_graphs = outside_graphs('register the function as a PyTorch operator, jitload
 class Library:  # not a dataclass or a named tuple: creating one takes a tenth of a first cache hit
     """The data that the typed functions of a library share.
 
+    `get` returns one of the functions that a library has for the loader.
+
     Attributes:
         configure: The library's function that implements `f[grid, block]`.
         bind: The library's function that lets a typed function bypass tvm-ffi; None if torch or Python prevents this.
@@ -56,14 +58,10 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
 
     __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "request")
 
-    def __init__(  # noqa: PLR0913  one for each attribute
-        self, *, configure: Any, bind: Any, image: Any, origin: Path, explain: Any, request: Any
-    ) -> None:
-        self.configure = configure
-        self.bind = bind
-        self.image = image
+    def __init__(self, get: Callable[[str], Any], *, is_direct: bool, origin: Path, request: Any) -> None:
+        self.configure, self.image, self.explain = get("configure"), get("image"), get("explain")
+        self.bind: Any = get("bind") if is_direct else None
         self.origin = origin
-        self.explain = explain
         self.request = request
         self.first_calls: dict[str, TypedFunction] = {}
 

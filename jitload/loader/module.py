@@ -128,14 +128,9 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if library is None:
             use_python = tvm_ffi.Module.get_function(self, "_jitload_use_python")
             is_direct = direct_type() is not None and use_python(*direct_arguments())
-            library = Library(
-                configure=loader_function(self, "configure"),
-                bind=loader_function(self, "bind") if is_direct else None,
-                image=loader_function(self, "image"),
-                origin=self.__dict__["_jitload_origin"],
-                explain=loader_function(self, "explain"),
-                request=self.__dict__.get("_jitload_request"),
-            )
+            origin, request = self.__dict__["_jitload_origin"], self.__dict__.get("_jitload_request")
+            get = functools.partial(loader_function, self)
+            library = Library(get, is_direct=is_direct, origin=origin, request=request)
             library = self.__dict__.setdefault("_jitload_functions", library)  # unless another thread was faster
         return library
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import keyword
 import os
 import re
@@ -22,7 +23,7 @@ _TYPED_FUNCTION = '''
 class _{name}:
     """{doc}"""
 
-    def __call__({parameters}) -> {returns}: ...
+    def __call__{call}: ...
 {configured}    def call(self, *args: Any, **kwargs: Any) -> {returns}: ...
 
 {name}: _{name}
@@ -49,13 +50,14 @@ def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
 
 def _typed_function(name: str, function: TypedFunction) -> str:
     signature = function.__signature__
-    parameters = [f"{p.name}: {_type(p.annotation)}" for p in signature.parameters.values()]
+    own = inspect.Parameter("_self" if "self" in signature.parameters else "self", inspect.Parameter.POSITIONAL_ONLY)
+    call = str(signature.replace(parameters=[own, *signature.parameters.values()]))
     is_kernel = "kernel" in function._jitload_facts
     return _TYPED_FUNCTION.format(
         name=name,
         doc=_quoted(str(function.__doc__)),
-        parameters=", ".join(["_self" if "self" in signature.parameters else "self", *parameters, "/"]),
-        returns=_type(signature.return_annotation),
+        call=re.sub(r"[\w.]+\.Tensor\b", "torch.Tensor", call),  # without torch, tensors are tvm-ffi's
+        returns=call.rpartition(" -> ")[2],
         configured=_CONFIGURED.format(name=name) if is_kernel else "",
     )
 
@@ -63,11 +65,3 @@ def _typed_function(name: str, function: TypedFunction) -> str:
 def _quoted(doc: str) -> str:
     text = doc.strip().replace("\\", "\\\\").replace('"', '\\"')
     return re.sub(r"\n(?=.)", "\n    ", text)
-
-
-def _type(annotation: object) -> str:
-    """Return the text of an annotation, in which any tensor type is replaced by `torch.Tensor`."""
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    if text.partition(" ")[0].endswith("Tensor"):
-        text = "torch.Tensor" + text.partition(" ")[1] + text.partition(" ")[2]
-    return text
