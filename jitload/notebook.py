@@ -135,9 +135,8 @@ def _split(line: str) -> list[str]:
 
 def _load(name: str, cell: str, functions: list[str] | None, build: Mapping[str, Any]) -> Module:
     """Load a module with the functions, or with all kernels of the cell."""
-    if (
-        "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
-    ):  # the cell is host code only, which needs neither nvcc nor a GPU
+    # A cell for PyTorch with host code only needs neither nvcc nor a GPU.
+    if "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell:
         options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
         return load_inline(name, cpp_sources=cell, functions=functions, **options)
     return load_inline(name, cuda_sources=cell, functions=functions, **build)

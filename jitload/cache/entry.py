@@ -114,7 +114,7 @@ def find_entry(
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
     """
-    may_rename = not is_read_only and settings.mode != "load-only"
+    may_write = not is_read_only and settings.mode != "load-only"
     if settings.mode == "rebuild" and (str(cache_dir), key.digest) not in _rebuilt:
         return None
     key_dir = key_dir_of(cache_dir, key)
@@ -123,17 +123,17 @@ def find_entry(
         check_entry_dir(key_dir, cache_dir, settings)
     except OSError as error:
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
-            handle_problem(key_dir, error, may_rename=may_rename)
+            handle_problem(key_dir, error, may_rename=may_write)
         return None
     for leaf_name in leaf_names:
         try:
             check_entry_dir(key_dir / leaf_name, cache_dir, settings)
             entry = _read_entry(key_dir / leaf_name, key, settings)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
-            handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
+            handle_problem(key_dir / leaf_name, problem, may_rename=may_write)
             continue
         if entry is not None and not (needs_library and entry.is_record):
-            if not is_read_only and settings.mode != "load-only":  # in this mode, nothing is written to the cache
+            if may_write:
                 _used_leaves[entry.dir] = None
             return entry
     return None

@@ -162,11 +162,7 @@ def prepare_cache(cache_dir: Path) -> None:
 
 @contextmanager
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
-    """Yield a `Work` with a new directory.
-
-    After the block, an unpublished directory is removed. But if a compiler failed and left files in the directory, they
-    are kept for inspection.
-    """
+    """Yield a `Work` with a new directory. After the block, an unpublished directory is treated as in `claim_entry`."""
     started = time.monotonic()
     try:
         work_dir, lock = make_work_dir(cache_dir, key.name)
@@ -175,23 +171,20 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     work = Work(work_dir, key, cache_dir, settings)
     _unfinished.add(work_dir)
     _log.info("building %s in %s", key.name, work_dir)
+    is_kept = False
     try:
         yield work
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
-        cache_error = _cache_error(error, work)
-        if isinstance(error, CompileError) and cache_error is None:
-            _keep_failure(work_dir)
-        else:
-            shutil.rmtree(work_dir, ignore_errors=True)
-        if cache_error is not None:
+        if cache_error := _cache_error(error, work):
             raise cache_error from error
+        is_kept = isinstance(error, CompileError) and _keep_failure(work_dir)
         raise
     finally:
+        if work.entry is None and not is_kept:
+            shutil.rmtree(work_dir, ignore_errors=True)
         _unfinished.discard(work_dir)
         unlock(lock)
-    if work.entry is None:
-        shutil.rmtree(work_dir, ignore_errors=True)
 
 
 @atexit.register
@@ -272,13 +265,13 @@ def _cannot_take_entry(cache_dir: Path, reason: object) -> CacheWriteError:
     return CacheWriteError(f"the cache {cache_dir} cannot store an entry: {reason}. {hint}")
 
 
-def _keep_failure(work_dir: Path) -> None:
-    """Mark the directory of a failed build to be kept for inspection. If the directory is empty, remove it."""
+def _keep_failure(work_dir: Path) -> bool:
+    """Mark the directory of a failed build to be kept for inspection. Return False if the directory is empty."""
     with suppress(OSError):
         if os.listdir(work_dir):
             (work_dir / FAILED_MARKER).touch()
-        else:
-            work_dir.rmdir()
+            return True
+    return False
 
 
 # ---- what is published -----------------------------------------------------------------------------------------

@@ -26,11 +26,8 @@ _FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_function_fields), checke
 _TP_MEMBERS = 72  # Py_tp_members in CPython's stable ABI
 _MAX_RANK = 5  # JITLOAD_MAX_RANK
 _T_PYSSIZET, _READONLY = 19, 1
-_MEMBER, _SLOT, _SPEC = (
-    "PiniP",
-    "iP",
-    "PiiIP",
-)  # the layouts of PyMemberDef, PyType_Slot and PyType_Spec; ctypes structures would slow down a cache hit
+# The layouts of PyMemberDef, PyType_Slot and PyType_Spec. ctypes structures would slow down a cache hit.
+_MEMBER, _SLOT, _SPEC = "PiniP", "iP", "PiiIP"
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
@@ -273,9 +270,8 @@ def _readable(facts: dict[str, Any], number: int, arg: Any) -> Any:
         arg.__dlpack__()
     except BufferError as error:
         try:
-            tensor = tvm_ffi.from_dlpack(
-                arg.__dlpack__(max_version=(1, 0))
-            )  # from 1.0 on, DLPack can express read-only memory
+            # From 1.0 on, DLPack can express read-only memory.
+            tensor = tvm_ffi.from_dlpack(arg.__dlpack__(max_version=(1, 0)))
         except (BufferError, TypeError):  # TypeError: `__dlpack__` has no max_version
             raise BufferError(f"{label} cannot be read as a tensor: {error}") from None
         type_ = argument["type"]

@@ -50,13 +50,11 @@ def needs_this_process(request: Any) -> bool:
     """Return whether only this process can build a request. An example is a Triton kernel from a notebook."""
     if not is_triton(request):
         return False
-    if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
-        return True
     try:
         data = pickle.dumps(request)
     except Exception:  # noqa: BLE001  whatever a user's object raises
         return True
-    return any(argument == _MAIN for _, argument, _ in pickletools.genops(data))
+    return any(str(argument).partition(":")[0] == _MAIN for _, argument, _ in pickletools.genops(data))
 
 
 def import_object(path: str, label: str) -> Any:
