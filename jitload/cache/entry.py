@@ -83,28 +83,13 @@ def key_dir_of(cache_dir: Path, key: CacheKey) -> Path:
     return cache_dir / f"{key.name}-{key.digest}"
 
 
-def find_in_dir(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool
-) -> Entry | None:
-    """Return the entry for a key in one cache directory, or None.
-
-    If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
-    """
-    options: dict[str, bool] = {"is_read_only": is_read_only, "needs_library": needs_library}
-    if (entry := find_entry(cache_dir, key, settings, **options)) or not key.unknown_parts:
-        return entry
-    from jitload.cache.matching import matching_keys
-
-    entries = (find_entry(cache_dir, other, settings, **options) for other in matching_keys(cache_dir, key, settings))
-    return next(filter(None, entries), None)
-
-
 def find_entry(
     cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool = False
 ) -> Entry | None:
     """Return an entry for a key, or None.
 
-    The entry's product (library) must be undamaged, and the files that its build read must be unchanged. In the mode
+    If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts. The entry's
+    product (library) must be undamaged, and the files that its build read must be unchanged. In the mode
     `rebuild`, only entries that this process has built are found.
 
     Damaged entries are renamed, but not in the mode `load-only`. If `is_read_only` is true, nothing is renamed and no
@@ -122,9 +107,9 @@ def find_entry(
         leaf_names = newest_first(os.listdir(key_dir))
         check_entry_dir(key_dir, cache_dir, settings)
     except OSError as error:
+        leaf_names = []
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
             handle_problem(key_dir, error, may_rename=may_write)
-        return None
     for leaf_name in leaf_names:
         try:
             check_entry_dir(key_dir / leaf_name, cache_dir, settings)
@@ -136,7 +121,13 @@ def find_entry(
             if may_write:
                 _used_leaves[entry.dir] = None
             return entry
-    return None
+    if not key.unknown_parts:
+        return None
+    from jitload.cache.matching import matching_keys
+
+    options: dict[str, bool] = {"is_read_only": is_read_only, "needs_library": needs_library}
+    entries = (find_entry(cache_dir, other, settings, **options) for other in matching_keys(cache_dir, key, settings))
+    return next(filter(None, entries), None)
 
 
 def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:

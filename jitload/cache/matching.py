@@ -44,7 +44,7 @@ def matching_keys(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterato
     for _, _, _, digest, parts in sorted(matches, key=lambda match: match[:4], reverse=True):
         tools = " | ".join(part_text(parts[label]) for label in key.unknown_parts if parts.get(label))
         _log.info("%s-%s is used although other tools built it: %s", key.name, digest[:12], tools)
-        yield key._replace(digest=digest)
+        yield key._replace(digest=digest, unknown_parts=())
 
 
 def dirs_of_keys(cache_dir: Path, name: str) -> list[Path]:

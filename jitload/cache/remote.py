@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jitload.cache.entry import Entry, find_in_dir, key_dir_of, private_cache_dir
+from jitload.cache.entry import Entry, find_entry, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.cache.store import prepare_cache
@@ -54,7 +54,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
     machine need the entry, one process copies it and the others wait.
     """
     local_dir = _writable(cache_dir)
-    find = functools.partial(find_in_dir, local_dir, key, settings, needs_library=needs_library)
+    find = functools.partial(find_entry, local_dir, key, settings, needs_library=needs_library)
     with hold_lock(
         local_dir / LOCKS_DIR / f"{key.digest}-fetch",
         f"{key.name!r} from {hide_credentials(settings.remote)}",

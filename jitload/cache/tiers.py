@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from jitload.cache.entry import Entry, check_cache_dir, find_in_dir, resolve_dir
+from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import TOOL_PARTS, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
@@ -42,11 +42,11 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     record = None  # the library for a record in a read-only directory is in the local cache
     if not is_rebuild and (bundles or settings.cache_path):
         for directory, tier_key in read_only_dirs(bundles, key, settings):
-            if entry := find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
+            if entry := find_entry(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
                 if not entry.is_record:
                     return entry
                 record = record or entry
-    if entry := find_in_dir(cache_dir, key, settings, needs_library=needs_library or record is not None):
+    if entry := find_entry(cache_dir, key, settings, needs_library=needs_library or record is not None):
         return entry
     if record:
         return record

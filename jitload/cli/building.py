@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jitload.cli.inspecting import kernel_rows, print_kernels
-from jitload.cli.output import POSITIVE, format_entries, format_size, json_option, print_json, print_lines
+from jitload.cli.inspecting import kernel_rows, kernel_table
+from jitload.cli.output import POSITIVE, format_entries, format_size, json_option, print_lines, print_result
 from jitload.errors import JitLoadError
 
 if TYPE_CHECKING:
@@ -68,13 +68,10 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
     )
     module = load_module(path)
     rows = kernel_rows(module)
-    if options["as_json"]:
-        print_json({"path": path, "kernels": rows})
-        return
-    print_kernels(rows)
     kernels = {row["name"] for row in rows}
-    print_lines(f"{name}: a host function" for name in module if name not in kernels)
-    print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
+    host_functions = [f"{name}: a host function" for name in module if name not in kernels]
+    lines = [*kernel_table(rows), *host_functions, f"{path}, {format_size(Path(path).stat().st_size)}"]
+    print_result({"path": path, "kernels": rows}, lines, as_json=options["as_json"])
     if not len(module):
         click.echo("The library exports no functions. Name the C++ functions to export: --functions f,g", err=True)
 
@@ -135,11 +132,8 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
     requests = [request for target in (*targets, *records) for request in read_requests(target)]
     names = [name for arch in archs for name in arch.split(",")]
     result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])
-    if options["as_json"]:
-        for outcome in result.outcomes:
-            print_json(asdict(outcome))
-    elif result.failed or not options["quiet"]:
-        print_lines(str(result).splitlines())
+    summary = str(result).splitlines() if result.failed or not options["quiet"] else []
+    print_result([asdict(outcome) for outcome in result.outcomes], summary, as_json=options["as_json"])
     lines = _ship(result, options)
     if not options["quiet"] and not options["as_json"]:
         print_lines(lines)

@@ -16,10 +16,8 @@ from jitload.cli.output import (
     format_entries,
     format_size,
     json_option,
-    print_json,
-    print_lines,
     print_result,
-    print_table,
+    table_lines,
 )
 from jitload.settings import parse_size, read_settings
 
@@ -56,7 +54,7 @@ def cache_group() -> None:
 def path_command(*, as_json: bool) -> None:
     """Print the directory of the cache."""
     path = str(find_cache_dir(read_settings()))
-    print_result({"dir": path}, path, as_json=as_json)
+    print_result({"dir": path}, [path], as_json=as_json)
 
 
 @cache_group.command("list")
@@ -67,15 +65,12 @@ def list_command(*, as_json: bool) -> None:
 
     cache_dir = find_cache_dir(read_settings())
     rows = [_row(entry) for entry in list_entries(cache_dir)]
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    print_table(
+    table = table_lines(
         ("name", "arch", "age", "size", "key"),
         [(r["name"], r["arch"], format_age(r["age_s"]), format_size(r["size"]), r["key"][:16]) for r in rows],
     )
-    print_lines([f"{format_entries(len(rows))}, {format_size(sum(row['size'] for row in rows))}, in {cache_dir}"])
+    total = f"{format_entries(len(rows))}, {format_size(sum(row['size'] for row in rows))}, in {cache_dir}"
+    print_result(rows, [*table, total], as_json=as_json)
 
 
 @cache_group.command("prune")
@@ -112,7 +107,7 @@ def pack_command(archive: Path, *, as_json: bool) -> None:
 
     count = pack(find_cache_dir(read_settings()), archive.absolute())
     value = {"packed": count, "archive": str(archive)}
-    print_result(value, f"packed {format_entries(count)} into {archive}", as_json=as_json)
+    print_result(value, [f"packed {format_entries(count)} into {archive}"], as_json=as_json)
 
 
 @cache_group.command("unpack")
@@ -135,7 +130,7 @@ def unpack_command(archive: Path, max_size: int, *, as_json: bool) -> None:
 
     result = unpack(open_cache(read_settings()), archive.absolute(), max_size=max_size)
     text = f"added {format_entries(result.added)}; {result.present} were there already"
-    print_result(asdict(result), text, as_json=as_json)
+    print_result(asdict(result), [text], as_json=as_json)
 
 
 def _row(entry: StoredEntry) -> dict[str, Any]:
@@ -161,4 +156,4 @@ def _report(result: PruneResult, *, as_json: bool) -> None:
     in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
     freed, left = format_size(result.freed), format_size(result.left)
     text = f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"
-    print_result(value, text, as_json=as_json)
+    print_result(value, [text], as_json=as_json)

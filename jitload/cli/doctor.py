@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 
 from jitload import __version__
-from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table
+from jitload.cli.output import format_size, json_option, print_result, table_lines
 from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
@@ -62,13 +62,14 @@ def doctor_command(*, as_json: bool) -> int:
     usable = {row.subject for row in findings if row.is_good}
     # The kernels may come from the cache, so they say nothing about the tools.
     works = any(run.is_good and usable.issuperset(_NEEDED[run.subject]) for run in runs)
-    if as_json:
-        print_json({"works": works, "findings": [finding._asdict() for finding in (*findings, *runs)]})
-        return 0 if works else 1
     report = [*findings, *runs]
-    print_table(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report])
-    print_lines(["", *(f"{row.subject}: {' '.join(row.advice.split())}" for row in report if not row.is_good)])
-    print_lines(["jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here."])
+    lines = [
+        *table_lines(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report]),
+        "",
+        *(f"{row.subject}: {' '.join(row.advice.split())}" for row in report if not row.is_good),
+        "jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here.",
+    ]
+    print_result({"works": works, "findings": [row._asdict() for row in report]}, lines, as_json=as_json)
     return 0 if works else 1
 
 
@@ -196,10 +197,8 @@ def explain_command(code: str, *, as_json: bool) -> None:
     name = code.upper()
     if name not in sections:
         raise click.BadParameter(f"{code!r} is not a code; the codes are {', '.join(sections)}", param_hint="CODE")
-    if as_json:
-        print_json({"code": name, "text": sections[name]})
-    else:
-        click.echo(f"{name}\n\n{_LINK.sub(_TITLE, sections[name])}\n")
+    lines = [name, "", *_LINK.sub(_TITLE, sections[name]).splitlines(), ""]
+    print_result({"code": name, "text": sections[name]}, lines, as_json=as_json)
 
 
 def read_sections() -> dict[str, str]:

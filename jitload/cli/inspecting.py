@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cache.key import part_text
-from jitload.cli.output import json_option, print_json, print_lines, print_table
+from jitload.cli.output import json_option, print_result, table_lines
 from jitload.loader.display import kernel_builds
 from jitload.tables import RESOURCES, format_resource
 
@@ -32,19 +32,19 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
     module = load_module(library)
     facts, rows, parts = module._jitload_facts(), kernel_rows(module), _read_parts(library)
     tuned = {name: function["tune"]["digest"] for name, function in facts["functions"].items() if "tune" in function}
-    if as_json:
-        described = {"name": facts["name"], "archs": facts["archs"], "variables": facts["variables"]}
-        print_json(described | {"functions": list(module), "kernels": rows, "tuned": tuned, "made_of": parts})
-        return
-    print_lines([f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})"])
-    print_lines(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
-    if not len(module):
-        print_lines(["  no functions that Python can call"])
-    print_lines(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"])
-    print_kernels(rows)
-    print_lines(f"  {name} is tuned, SHA-256 of the measurements: {digest}" for name, digest in tuned.items() if digest)
-    if parts:
-        print_lines(["Made of:", *(f"  {label}: {part_text(value)}" for label, value in parts.items())])
+    described = {"name": facts["name"], "archs": facts["archs"], "variables": facts["variables"]}
+    described |= {"functions": list(module), "kernels": rows, "tuned": tuned, "made_of": parts}
+    signatures = [facts["functions"].get(name, {}).get("signature", name + "(...)") for name in module]
+    lines = [
+        f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})",
+        *(f"  {signature}" for signature in signatures or ["no functions that Python can call"]),
+        *(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"]),
+        *kernel_table(rows),
+        *(f"  {name} is tuned, SHA-256 of the measurements: {digest}" for name, digest in tuned.items() if digest),
+        *(["Made of:"] if parts else []),
+        *(f"  {label}: {part_text(value)}" for label, value in parts.items()),
+    ]
+    print_result(described, lines, as_json=as_json)
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
@@ -64,11 +64,11 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
     ]
 
 
-def print_kernels(rows: list[dict[str, Any]]) -> None:
-    """Print a table of the resources that kernels use. A `!` marks register spills."""
+def kernel_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of a table of the resources that kernels use. A `!` marks register spills."""
+    if not rows:
+        return []
     columns = RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
     titles = ("kernel", "arch", *(_TITLES.get(label, label.removesuffix("_bytes")) for label in columns))
-    if rows:
-        print_table(
-            titles, [(row["name"], row["arch"], *(format_resource(row, label) for label in columns)) for row in rows]
-        )
+    cells = [(row["name"], row["arch"], *(format_resource(row, label) for label in columns)) for row in rows]
+    return table_lines(titles, cells)

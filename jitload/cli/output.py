@@ -28,21 +28,16 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo("".join(character if character.isprintable() else "?" for character in line))
 
 
-def print_json(value: object) -> None:
-    """Print a value as JSON on one line."""
-    print_lines([json.dumps(value)])
+def print_result(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the result of a command: the lines, or the value as JSON, in a line for each item if it is a list."""
+    print_lines(map(json.dumps, value if isinstance(value, list) else [value]) if as_json else lines)
 
 
-def print_result(value: object, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: the value as JSON, or the text."""
-    print_lines([json.dumps(value) if as_json else text])
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with columns separated by spaces."""
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with columns separated by spaces."""
     lines = [columns, *rows] if any(columns) else rows
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def format_entries(count: int) -> str:

@@ -229,33 +229,18 @@ endfunction()
 
 # ---- the names -----------------------------------------------------------------------------------------------------
 
-macro(jitload_generate_cubin)
-  jitload_internal_generate_cubin(jitload_generate_cubin ${ARGV})
-endmacro()
+# Define `name`, which calls one of the functions above. Messages begin with this name.
+function(jitload_internal_define name function)
+  cmake_language(EVAL CODE "macro(${name})\n  ${function}(${name} ${ARGN} \${ARGV})\nendmacro()")
+endfunction()
 
-macro(jitload_embed_cubin)
-  jitload_internal_embed_cubin(jitload_embed_cubin ${ARGV})
-endmacro()
-
-macro(tvm_ffi_generate_cubin)
-  jitload_internal_generate_cubin(tvm_ffi_generate_cubin ${ARGV})
-endmacro()
-
-macro(tvm_ffi_embed_cubin)
-  jitload_internal_embed_cubin(tvm_ffi_embed_cubin ${ARGV})
-endmacro()
-
-macro(add_tvm_ffi_cubin)
-  jitload_internal_binary_target(add_tvm_ffi_cubin cubin ${ARGV})
-endmacro()
-
-macro(add_tvm_ffi_fatbin)
-  jitload_internal_binary_target(add_tvm_ffi_fatbin fatbin ${ARGV})
-endmacro()
-
-macro(tvm_ffi_embed_bin_into)
-  jitload_internal_embed_bin_into(tvm_ffi_embed_bin_into ${ARGV})
-endmacro()
+jitload_internal_define(jitload_generate_cubin jitload_internal_generate_cubin)
+jitload_internal_define(jitload_embed_cubin jitload_internal_embed_cubin)
+jitload_internal_define(tvm_ffi_generate_cubin jitload_internal_generate_cubin)
+jitload_internal_define(tvm_ffi_embed_cubin jitload_internal_embed_cubin)
+jitload_internal_define(add_tvm_ffi_cubin jitload_internal_binary_target cubin)
+jitload_internal_define(add_tvm_ffi_fatbin jitload_internal_binary_target fatbin)
+jitload_internal_define(tvm_ffi_embed_bin_into jitload_internal_embed_bin_into)
 
 # The targets' names in tvm-ffi 0.1.6, which projects with the older functions use.
 foreach(_jitload_name IN ITEMS header shared)
