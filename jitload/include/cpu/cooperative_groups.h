@@ -9,96 +9,13 @@ namespace cooperative_groups {
 
 namespace __jitload_groups {
 
-/* ---- lanes of a warp -------------------------------------------------------------------------------------------- */
-
-/* A value of any size from the lane `source`, eight bytes at a time. */
-template <class Value>
-__JITLOAD_INLINE Value shuffle(unsigned mask, const Value& value, int source, const char* name) {
-  static_assert(__is_trivially_copyable(Value), "a group exchanges values that can be copied as bytes");
-  static_assert(sizeof(Value) <= 32, "a group exchanges values of at most 32 bytes");
-  unsigned char bytes[(sizeof(Value) + 7) / 8 * 8] = {};
-  __builtin_memcpy(bytes, &value, sizeof value);
-  for (unsigned i = 0; i < sizeof bytes; i += 8) {
-    uint64_t piece;
-    const uint64_t* values;
-    __builtin_memcpy(&piece, bytes + i, 8);
-    const uint32_t lanes = __jitload_exchange(mask, piece, &values, name);
-    if (source < 0 || source > 31 || !(lanes >> source & 1)) {
-      __jitload_stop("%s reads from a thread that does not take part: the value is undefined on a GPU", name);
-    }
-    __builtin_memcpy(bytes + i, &values[source], 8);
-  }
-  Value result;
-  __builtin_memcpy(&result, bytes, sizeof result);
-  return result;
-}
-
-/* The members of groups whose threads are lanes of one warp. The derived group gives the mask of its lanes, translates
- * lanes to ranks, and finds the lane that a shuffle reads from. */
-template <class Group>
-struct lanes {
-  __JITLOAD_MEMBER void sync() const { __syncwarp(mask()); }
-  __JITLOAD_MEMBER unsigned int ballot(int predicate) const {
-    return self().__jitload_ranks(__ballot_sync(mask(), predicate));
-  }
-  __JITLOAD_MEMBER int any(int predicate) const { return __ballot_sync(mask(), predicate) != 0; }
-  __JITLOAD_MEMBER int all(int predicate) const { return __ballot_sync(mask(), predicate) == mask(); }
-  template <class Value>
-  __JITLOAD_MEMBER unsigned int match_any(Value value) const {
-    return self().__jitload_ranks(__match_any_sync(mask(), value));
-  }
-  template <class Value>
-  __JITLOAD_MEMBER unsigned int match_all(Value value, int& predicate) const {
-    return self().__jitload_ranks(__match_all_sync(mask(), value, &predicate));
-  }
-  template <class Value>
-  __JITLOAD_MEMBER Value shfl(Value value, int rank) const {
-    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_IDX, rank), "shfl()");
-  }
-  template <class Value>
-  __JITLOAD_MEMBER Value shfl_up(Value value, unsigned int delta) const {
-    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_UP, (int)delta), "shfl_up()");
-  }
-  template <class Value>
-  __JITLOAD_MEMBER Value shfl_down(Value value, unsigned int delta) const {
-    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_DOWN, (int)delta), "shfl_down()");
-  }
-
- private:
-  __JITLOAD_MEMBER const Group& self() const { return static_cast<const Group&>(*this); }
-  __JITLOAD_MEMBER unsigned mask() const { return self().__jitload_mask(); }
-};
+enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
 
 __JITLOAD_INLINE unsigned rank_in(unsigned mask) { return (unsigned)__popc(mask & ((1u << __jitload_lane()) - 1)); }
 
-/* ---- tiles, without their parents ---------------------------------------------------------------------- */
-
-template <unsigned int Size>
-struct tile : lanes<tile<Size>> {
-  static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
-  static_assert(Size <= 32, "GPU only: tiles of more than 32 threads");
-  static constexpr unsigned int size() { return Size; }
-  static constexpr unsigned int num_threads() { return Size; }
-  static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank() & (Size - 1); }
-  template <class Value>
-  __JITLOAD_MEMBER Value shfl_xor(Value value, unsigned int bits) const {
-    return shuffle(__jitload_mask(), value, __jitload_lane_of(__JITLOAD_SHFL_BFLY, (int)bits), "shfl_xor()");
-  }
-  static __JITLOAD_MEMBER unsigned __jitload_mask() { return (Size == 32 ? ~0u : (1u << Size % 32) - 1) << first(); }
-  static __JITLOAD_MEMBER unsigned __jitload_ranks(unsigned lanes) { return lanes >> first(); }
-  static __JITLOAD_MEMBER int __jitload_lane_of(int mode, int distance) {
-    return __jitload_source(mode, (int)__jitload_lane(), distance, Size);
-  }
-
- private:
-  static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
-};
-
-enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
-
 }  // namespace __jitload_groups
 
-/* ---- the groups ------------------------------------------------------------------------------------------------- */
+/* ---- blocks and grids ------------------------------------------------------------------------------------------- */
 
 /* Any group. A group within a warp has a mask of its lanes; a block and a grid have no mask. */
 class thread_group {
@@ -109,7 +26,7 @@ class thread_group {
   __JITLOAD_MEMBER unsigned long long thread_rank() const;
   __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) const;
   __JITLOAD_MEMBER unsigned int get_type() const { return type_; }
-  __JITLOAD_MEMBER unsigned __jitload_group_mask() const { return mask_; }
+  __JITLOAD_MEMBER unsigned __jitload_mask() const { return mask_; }
 
  private:
   __jitload_groups::group_type type_;
@@ -159,17 +76,69 @@ class grid_group : public thread_group {
 };
 __JITLOAD_INLINE grid_group this_grid() { return grid_group(__jitload_groups::grid_type, 0); }
 
-class coalesced_group : public thread_group, public __jitload_groups::lanes<coalesced_group> {
+/* ---- lanes of a warp -------------------------------------------------------------------------------------------- */
+
+namespace __jitload_groups {
+
+/* A group of lanes of one warp, which stores its rank in its parent, and how many such groups the parent has. The derived
+ * group translates lanes to ranks, and finds the lane that a shuffle reads from. */
+template <class Group>
+class lanes : public thread_group {
  public:
-  __JITLOAD_MEMBER coalesced_group(__jitload_groups::group_type type, unsigned mask, unsigned rank, unsigned count)
-      : thread_group(type, mask), meta_rank_(rank), meta_size_(count) {}
-  using __jitload_groups::lanes<coalesced_group>::sync;
+  __JITLOAD_MEMBER lanes(unsigned mask, unsigned rank, unsigned count)
+      : thread_group(coalesced_type, mask), meta_rank_(rank), meta_size_(count) {}
+  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
+  __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
+  __JITLOAD_MEMBER void sync() const { __syncwarp(__jitload_mask()); }
+  __JITLOAD_MEMBER unsigned int ballot(int predicate) const {
+    return self().__jitload_ranks(__ballot_sync(__jitload_mask(), predicate));
+  }
+  __JITLOAD_MEMBER int any(int predicate) const { return __ballot_sync(__jitload_mask(), predicate) != 0; }
+  __JITLOAD_MEMBER int all(int predicate) const { return __ballot_sync(__jitload_mask(), predicate) == __jitload_mask(); }
+  template <class Value>
+  __JITLOAD_MEMBER unsigned int match_any(Value value) const {
+    return self().__jitload_ranks(__match_any_sync(__jitload_mask(), value));
+  }
+  template <class Value>
+  __JITLOAD_MEMBER unsigned int match_all(Value value, int& predicate) const {
+    return self().__jitload_ranks(__match_all_sync(__jitload_mask(), value, &predicate));
+  }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl(Value value, int rank) const {
+    return shuffle(value, __JITLOAD_SHFL_IDX, rank, "shfl()");
+  }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_up(Value value, unsigned int delta) const {
+    return shuffle(value, __JITLOAD_SHFL_UP, (int)delta, "shfl_up()");
+  }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_down(Value value, unsigned int delta) const {
+    return shuffle(value, __JITLOAD_SHFL_DOWN, (int)delta, "shfl_down()");
+  }
+
+ protected:
+  template <class Value>
+  __JITLOAD_MEMBER Value shuffle(const Value& value, int mode, int distance, const char* name) const {
+    static_assert(__is_trivially_copyable(Value), "a group exchanges values that can be copied as bytes");
+    static_assert(sizeof(Value) <= 32, "a group exchanges values of at most 32 bytes");
+    const int source = self().__jitload_lane_of(mode, distance);
+    if (source < 0) __jitload_stop("%s reads from a thread that does not take part: it is undefined on a GPU", name);
+    return __jitload_shuffle(__jitload_mask(), value, source, name);
+  }
+
+ private:
+  __JITLOAD_MEMBER const Group& self() const { return static_cast<const Group&>(*this); }
+  unsigned meta_rank_, meta_size_;
+};
+
+}  // namespace __jitload_groups
+
+class coalesced_group : public __jitload_groups::lanes<coalesced_group> {
+ public:
+  using lanes::lanes;
   __JITLOAD_MEMBER unsigned int size() const { return (unsigned)__popc(__jitload_mask()); }
   __JITLOAD_MEMBER unsigned int num_threads() const { return size(); }
   __JITLOAD_MEMBER unsigned int thread_rank() const { return __jitload_groups::rank_in(__jitload_mask()); }
-  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
-  __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
-  __JITLOAD_MEMBER unsigned __jitload_mask() const { return __jitload_group_mask(); }
   __JITLOAD_MEMBER unsigned __jitload_ranks(unsigned lanes) const {
     unsigned ranks = 0, rank = 0;
     for (unsigned rest = __jitload_mask(); rest != 0; rest &= rest - 1, ++rank) {
@@ -185,12 +154,9 @@ class coalesced_group : public thread_group, public __jitload_groups::lanes<coal
     if (is_up ? by > rank : by >= count - rank) return (int)__jitload_lane();
     return (int)__fns(__jitload_mask(), 0, (int)(is_up ? rank - by : rank + by) + 1);
   }
-
- private:
-  unsigned meta_rank_, meta_size_;
 };
 __JITLOAD_INLINE coalesced_group coalesced_threads(__jitload_site site = __JITLOAD_SITE) {
-  return coalesced_group(__jitload_groups::coalesced_type, __activemask(site), 0, 1);
+  return coalesced_group(__activemask(site), 0, 1);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------ */
@@ -210,37 +176,43 @@ class thread_block_tile;
 template <unsigned int Size, class Parent>
 constexpr unsigned __jitload_groups::parent_size<thread_block_tile<Size, Parent>> = Size;
 
-/* A tile stores its rank in the parent, and how many tiles the parent has. Its type may leave the parent out. */
+/* The type of a tile may leave its parent out. */
 template <unsigned int Size, class Parent>
-class thread_block_tile : public __jitload_groups::tile<Size>, public thread_group {
-  typedef __jitload_groups::tile<Size> tile;
+class thread_block_tile : public __jitload_groups::lanes<thread_block_tile<Size, Parent>> {
+  static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
+  static_assert(Size <= 32, "GPU only: tiles of more than 32 threads");
+  typedef __jitload_groups::lanes<thread_block_tile> lanes;
 
  public:
-  using tile::num_threads;
-  using tile::size;
-  using tile::sync;
-  using tile::thread_rank;
-  __JITLOAD_MEMBER thread_block_tile(__jitload_groups::group_type type, unsigned rank, unsigned count)
-      : thread_group(type, tile::__jitload_mask()), meta_rank_(rank), meta_size_(count) {}
+  __JITLOAD_MEMBER thread_block_tile(unsigned rank, unsigned count)
+      : lanes((Size == 32 ? ~0u : (1u << Size % 32) - 1) << first(), rank, count) {}
   template <class Other>
   __JITLOAD_MEMBER thread_block_tile(const thread_block_tile<Size, Other>& other)
-      : thread_block_tile(__jitload_groups::coalesced_type, other.meta_group_rank(), other.meta_group_size()) {}
-  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
-  __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
+      : thread_block_tile(other.meta_group_rank(), other.meta_group_size()) {}
+  static constexpr unsigned int size() { return Size; }
+  static constexpr unsigned int num_threads() { return Size; }
+  static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank() & (Size - 1); }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_xor(Value value, unsigned int bits) const {
+    return lanes::shuffle(value, __JITLOAD_SHFL_BFLY, (int)bits, "shfl_xor()");
+  }
+  static __JITLOAD_MEMBER unsigned __jitload_ranks(unsigned lanes) { return lanes >> first(); }
+  static __JITLOAD_MEMBER int __jitload_lane_of(int mode, int distance) {
+    return __jitload_source(mode, (int)__jitload_lane(), distance, Size);
+  }
 
  private:
-  unsigned meta_rank_, meta_size_;
+  static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
 };
 
 template <unsigned int Size, class Parent>
 __JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent& parent) {
   static_assert(__jitload_groups::parent_size<Parent> != 0, "only blocks and tiles have tiles of static size");
   static_assert(__jitload_groups::parent_size<Parent> > Size, "a tile is smaller than the group it is part of");
-  return thread_block_tile<Size, Parent>(__jitload_groups::coalesced_type, parent.thread_rank() / Size,
-                                         (parent.size() + Size - 1) / Size);
+  return thread_block_tile<Size, Parent>(parent.thread_rank() / Size, (parent.size() + Size - 1) / Size);
 }
 __JITLOAD_INLINE thread_block_tile<1, void> this_thread() {
-  return thread_block_tile<1, void>(__jitload_groups::coalesced_type, 0, 1);
+  return thread_block_tile<1, void>(0, 1);
 }
 
 /* ---- parts of a warp -------------------------------------------------------------------------------------------- */
@@ -263,11 +235,11 @@ __JITLOAD_INLINE unsigned part_of(unsigned mask, unsigned size) {
 __JITLOAD_INLINE coalesced_group tiled_partition(const coalesced_group& parent, unsigned int size) {
   const unsigned part = __jitload_groups::part_of(parent.__jitload_mask(), size);
   if (parent.size() <= size) return parent;
-  return coalesced_group(__jitload_groups::coalesced_type, part, parent.thread_rank() / size,
+  return coalesced_group(part, parent.thread_rank() / size,
                          (parent.size() + size - 1) / size);
 }
 __JITLOAD_INLINE thread_group tiled_partition(const thread_group& parent, unsigned int size) {
-  unsigned mask = parent.__jitload_group_mask();
+  unsigned mask = parent.__jitload_mask();
   if (parent.get_type() == __jitload_groups::block_type) { /* the last warp of a block may have fewer lanes */
     const unsigned rest = thread_block::size() - (__jitload_rank() & ~31u);
     mask = rest >= 32 ? ~0u : (1u << rest) - 1;
@@ -284,14 +256,14 @@ namespace __jitload_groups {
 
 __JITLOAD_INLINE coalesced_group partition_by(unsigned mask, bool predicate) {
   const unsigned yes = __ballot_sync(mask, predicate);
-  if (yes == mask || yes == 0) return coalesced_group(coalesced_type, mask, 0, 1);
-  return coalesced_group(coalesced_type, predicate ? yes : mask & ~yes, predicate, 2);
+  if (yes == mask || yes == 0) return coalesced_group(mask, 0, 1);
+  return coalesced_group(predicate ? yes : mask & ~yes, predicate, 2);
 }
 template <class Label>
 __JITLOAD_INLINE coalesced_group partition_by(unsigned mask, Label label) {
   const unsigned part = __match_any_sync(mask, label), leader = part & -part;
   const unsigned leaders = __ballot_sync(mask, leader == 1u << __jitload_lane());
-  return coalesced_group(coalesced_type, part, (unsigned)__popc(leaders & (leader - 1)), (unsigned)__popc(leaders));
+  return coalesced_group(part, (unsigned)__popc(leaders & (leader - 1)), (unsigned)__popc(leaders));
 }
 
 }  // namespace __jitload_groups

@@ -13,14 +13,17 @@ __JITLOAD_CONSTEXPR float __jitload_float_of(uint32_t bits) { return __builtin_b
 #define __JITLOAD_ROUND 0x1.8p23f
 __JITLOAD_CONSTEXPR float __jitload_power_of_two(int n) { return __jitload_float_of((uint32_t)(n + 127) << 23); }
 
+/* The value of a polynomial in x, whose coefficients begin with that of the highest power. */
+template <class __jitload_t, class... __jitload_c>
+__JITLOAD_CONSTEXPR __jitload_t __jitload_polynomial(__jitload_t x, __jitload_t sum, __jitload_c... coefficients) {
+  ((sum = sum * x + coefficients), ...);
+  return sum;
+}
+
 /* exp(r) * 2^n for |r| of at most about ln(2) / 2. Scaling in two steps rounds denormals once and reaches FLT_MAX. */
 __JITLOAD_CONSTEXPR float __jitload_scaled_exp(float r, int n) {
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
+  float p = __jitload_polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                 1.6666665459e-1f, 5.0000001201e-1f);
   p = 1.0f + (r + r * r * p);
   const int half = n >> 1;
   return p * __jitload_power_of_two(half) * __jitload_power_of_two(n - half);
@@ -45,13 +48,7 @@ __JITLOAD_CONSTEXPR float __jitload_inline_log(float x, double unit, double scal
   const int e = ((int)bits >> 23) - (is_small ? 23 : 0);
   const double m = (double)__jitload_float_of((bits & 0x7fffffu) + 0x3f3504f3u);
   const double s = (m - 1.0) / (m + 1.0), z = s * s;
-  double p = 2.0 / 13;
-  p = p * z + 2.0 / 11;
-  p = p * z + 2.0 / 9;
-  p = p * z + 2.0 / 7;
-  p = p * z + 2.0 / 5;
-  p = p * z + 2.0 / 3;
-  p = p * z + 2.0;
+  const double p = __jitload_polynomial(z, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3, 2.0);
   const float value = (float)(e * unit + p * s * scale);
   const float special = x == 0.0f ? -__builtin_inff() : x < 0.0f ? __builtin_nanf("") : x;
   return x > 0.0f && x < __builtin_inff() ? value : special;
@@ -69,15 +66,8 @@ __JITLOAD_CONSTEXPR float __jitload_inline_tanhf(float x) {
   const int n = (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND));
   const double power = (double)__jitload_power_of_two(n);
   const double r = (double)y - (double)(shifted - __JITLOAD_ROUND) * 0.693147180559945309;
-  double p = 1.0 / 3628800;
-  p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 1.0 / 2;
+  const double p = __jitload_polynomial(r, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
+                                        1.0 / 24, 1.0 / 6, 1.0 / 2);
   const double d = (power - 1.0) + power * (r + r * r * p);
   return __builtin_copysignf((float)(d / (d + 2.0)), x);
 }

@@ -57,9 +57,8 @@ __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
   __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, rint, rintf(x))                         \
   __JITLOAD_SHUFFLES(type)                                                                                   \
   __JITLOAD_SHUFFLES(pair)                                                                                   \
-  __JITLOAD_ATOMIC(type, atomicAdd,                                                                          \
-                   return __jitload_update<type, unsigned short>(p, [=](type a) { return __hadd(a, v); });)  \
-  __JITLOAD_ATOMIC(pair, atomicAdd, return __jitload_update<pair, unsigned>(p, [=](pair a) { return __hadd2(a, v); });)
+  __JITLOAD_ATOMIC(type, atomicAdd, return __jitload_update(p, [=](type a) { return __hadd(a, v); });)       \
+  __JITLOAD_ATOMIC(pair, atomicAdd, return __jitload_update(p, [=](pair a) { return __hadd2(a, v); });)
 
 #define __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, name, result)                                              \
   __JITLOAD_INLINE result from##name##_rn(const type a) { return __jitload_to_integer<result>(rintf(to_float(a))); } \

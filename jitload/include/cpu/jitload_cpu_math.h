@@ -47,75 +47,58 @@ __JITLOAD_INLINE __jitload_t __jitload_fence(__jitload_t value) {
 
 /* ---- minimum and maximum --------------------------------------------------------------------------------------- */
 
-#define __JITLOAD_MIN_MAX(type)                                       \
-  __JITLOAD_REPLACEABLE                                               \
-  __JITLOAD_INLINE type min(type a, type b) { return a < b ? a : b; } \
-  __JITLOAD_REPLACEABLE                                               \
-  __JITLOAD_INLINE type max(type a, type b) { return a > b ? a : b; }
-__JITLOAD_MIN_MAX(int)
-__JITLOAD_MIN_MAX(unsigned)
-__JITLOAD_MIN_MAX(long)
-__JITLOAD_MIN_MAX(unsigned long)
-__JITLOAD_MIN_MAX(long long)
-__JITLOAD_MIN_MAX(unsigned long long)
-#undef __JITLOAD_MIN_MAX
+/* The minimum or maximum of a number and a NaN is the number. */
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_min(__jitload_t a, __jitload_t b) {
+  const __jitload_t least = a < b ? a : b;
+  return b != b ? a : least;
+}
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_max(__jitload_t a, __jitload_t b) {
+  const __jitload_t most = a > b ? a : b;
+  return b != b ? a : most;
+}
+#define __JITLOAD_MIN_MAX(type, first, second)                                       \
+  __JITLOAD_REPLACEABLE                                                              \
+  __JITLOAD_INLINE type min(first a, second b) { return __jitload_min<type>(a, b); } \
+  __JITLOAD_REPLACEABLE                                                              \
+  __JITLOAD_INLINE type max(first a, second b) { return __jitload_max<type>(a, b); }
 /* The minimum or maximum of a signed and an unsigned number takes both as unsigned. */
-#define __JITLOAD_MIXED(type)                                                                      \
-  __JITLOAD_REPLACEABLE                                                                            \
-  __JITLOAD_INLINE unsigned type min(type a, unsigned type b) { return min((unsigned type)a, b); } \
-  __JITLOAD_REPLACEABLE                                                                            \
-  __JITLOAD_INLINE unsigned type min(unsigned type a, type b) { return min(a, (unsigned type)b); } \
-  __JITLOAD_REPLACEABLE                                                                            \
-  __JITLOAD_INLINE unsigned type max(type a, unsigned type b) { return max((unsigned type)a, b); } \
-  __JITLOAD_REPLACEABLE                                                                            \
-  __JITLOAD_INLINE unsigned type max(unsigned type a, type b) { return max(a, (unsigned type)b); }
-__JITLOAD_MIXED(int)
-__JITLOAD_MIXED(long)
-__JITLOAD_MIXED(long long)
-#undef __JITLOAD_MIXED
+#define __JITLOAD_INTEGER_MIN_MAX(type)                          \
+  __JITLOAD_MIN_MAX(type, type, type)                            \
+  __JITLOAD_MIN_MAX(unsigned type, unsigned type, unsigned type) \
+  __JITLOAD_MIN_MAX(unsigned type, unsigned type, type)          \
+  __JITLOAD_MIN_MAX(unsigned type, type, unsigned type)
+__JITLOAD_INTEGER_MIN_MAX(int)
+__JITLOAD_INTEGER_MIN_MAX(long)
+__JITLOAD_INTEGER_MIN_MAX(long long)
+__JITLOAD_MIN_MAX(float, float, float)
+__JITLOAD_MIN_MAX(double, double, double)
+__JITLOAD_MIN_MAX(double, float, double)
+__JITLOAD_MIN_MAX(double, double, float)
+#undef __JITLOAD_INTEGER_MIN_MAX
+#undef __JITLOAD_MIN_MAX
 __JITLOAD_INLINE unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 __JITLOAD_INLINE unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 __JITLOAD_INLINE long long llmin(long long a, long long b) { return min(a, b); }
 __JITLOAD_INLINE long long llmax(long long a, long long b) { return max(a, b); }
 __JITLOAD_INLINE unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
 __JITLOAD_INLINE unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
-/* The minimum or maximum of a number and a NaN is the number. libm's functions are calls; these become instructions. */
-#define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                               \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept { \
-    const type least = a < b ? a : b;                                                                   \
-    return b != b ? a : least;                                                                          \
-  }                                                                                                     \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) type max_name(type a, type b) noexcept { \
-    const type most = a > b ? a : b;                                                                    \
-    return b != b ? a : most;                                                                           \
-  }                                                                                                     \
-  __JITLOAD_REPLACEABLE                                                                                 \
-  __JITLOAD_INLINE type min(type a, type b) { return min_name(a, b); }                                  \
-  __JITLOAD_REPLACEABLE                                                                                 \
-  __JITLOAD_INLINE type max(type a, type b) { return max_name(a, b); }
-__JITLOAD_FLOAT_MIN_MAX(float, fminf, fmaxf)
-__JITLOAD_FLOAT_MIN_MAX(double, fmin, fmax)
-#undef __JITLOAD_FLOAT_MIN_MAX
-__JITLOAD_REPLACEABLE
-__JITLOAD_INLINE double min(float a, double b) { return min((double)a, b); }
-__JITLOAD_REPLACEABLE
-__JITLOAD_INLINE double min(double a, float b) { return min(a, (double)b); }
-__JITLOAD_REPLACEABLE
-__JITLOAD_INLINE double max(float a, double b) { return max((double)a, b); }
-__JITLOAD_REPLACEABLE
-__JITLOAD_INLINE double max(double a, float b) { return max(a, (double)b); }
 
-#define __JITLOAD_FLOAT_FUNCTION(name)                                                        \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) float name(float x) noexcept { \
-    return __jitload_inline_##name(x);                                                        \
-  }
-__JITLOAD_FLOAT_FUNCTION(expf)
-__JITLOAD_FLOAT_FUNCTION(exp2f)
-__JITLOAD_FLOAT_FUNCTION(logf)
-__JITLOAD_FLOAT_FUNCTION(log2f)
-__JITLOAD_FLOAT_FUNCTION(log10f)
-__JITLOAD_FLOAT_FUNCTION(tanhf)
-#undef __JITLOAD_FLOAT_FUNCTION
+/* libm's functions are calls; these become instructions. */
+#define __JITLOAD_C_FUNCTION(type, name, parameters, ...) \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) type name parameters noexcept { return __VA_ARGS__; }
+__JITLOAD_C_FUNCTION(float, fminf, (float a, float b), __jitload_min(a, b))
+__JITLOAD_C_FUNCTION(float, fmaxf, (float a, float b), __jitload_max(a, b))
+__JITLOAD_C_FUNCTION(double, fmin, (double a, double b), __jitload_min(a, b))
+__JITLOAD_C_FUNCTION(double, fmax, (double a, double b), __jitload_max(a, b))
+__JITLOAD_C_FUNCTION(float, expf, (float x), __jitload_inline_expf(x))
+__JITLOAD_C_FUNCTION(float, exp2f, (float x), __jitload_inline_exp2f(x))
+__JITLOAD_C_FUNCTION(float, logf, (float x), __jitload_inline_logf(x))
+__JITLOAD_C_FUNCTION(float, log2f, (float x), __jitload_inline_log2f(x))
+__JITLOAD_C_FUNCTION(float, log10f, (float x), __jitload_inline_log10f(x))
+__JITLOAD_C_FUNCTION(float, tanhf, (float x), __jitload_inline_tanhf(x))
+#undef __JITLOAD_C_FUNCTION
 
 /* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
 
@@ -161,28 +144,20 @@ __JITLOAD_INLINE float normf(int count, const float* values) { return (float)__j
 __JITLOAD_INLINE double rnorm(int count, const double* values) { return 1.0 / norm(count, values); }
 __JITLOAD_INLINE float rnormf(int count, const float* values) { return (float)(1.0 / __jitload_norm(count, values)); }
 
-/* Split pi * x into quarter turns and a rest: set `*quarter` to the quarter turn modulo 4, return the rest. */
-__JITLOAD_INLINE double __jitload_quarter(double x, int* quarter) {
-  const double rest = __builtin_fmod(x, 2.0);
-  const double near = __builtin_rint(2.0 * rest);
-  *quarter = (int)near & 3;
-  return (rest - 0.5 * near) * 3.14159265358979323846;
+/* sin(pi * x), for x that is first increased by a number of quarter turns. */
+__JITLOAD_INLINE double __jitload_sinpi(double x, int quarters) {
+  if (x - x != 0) return x - x;
+  const double rest = __builtin_fmod(x, 2.0), near = __builtin_rint(2.0 * rest);
+  const double angle = (rest - 0.5 * near) * 3.14159265358979323846;
+  quarters += (int)near;
+  const double value = quarters & 1 ? __builtin_cos(angle) : __builtin_sin(angle);
+  return quarters & 2 ? -value : value;
 }
 __JITLOAD_INLINE double sinpi(double x) {
-  if (x - x != 0) return x - x;
-  int quarter;
-  const double angle = __jitload_quarter(x, &quarter);
-  const double value = quarter & 1 ? __builtin_cos(angle) : __builtin_sin(angle);
-  if (value == 0) return __builtin_copysign(0.0, x);
-  return quarter & 2 ? -value : value;
+  const double value = __jitload_sinpi(x, 0);
+  return value == 0 ? __builtin_copysign(0.0, x) : value;
 }
-__JITLOAD_INLINE double cospi(double x) {
-  if (x - x != 0) return x - x;
-  int quarter;
-  const double angle = __jitload_quarter(x, &quarter);
-  const double value = quarter & 1 ? -__builtin_sin(angle) : __builtin_cos(angle);
-  return value == 0 ? 0.0 : quarter & 2 ? -value : value;
-}
+__JITLOAD_INLINE double cospi(double x) { return __jitload_sinpi(x, 1) + 0.0; /* which is not -0.0 */ }
 __JITLOAD_FLOAT1(sinpi)
 __JITLOAD_FLOAT1(cospi)
 __JITLOAD_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }

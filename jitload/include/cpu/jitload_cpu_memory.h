@@ -29,21 +29,15 @@ __JITLOAD_INLINE bool __jitload_is_shared(const void* address) {
   }
 
 /* Replace a value with a function of it; return the old value. */
-template <class __jitload_t, class __jitload_u, class __jitload_f>
+template <class __jitload_t, class __jitload_f>
 __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f next) {
-  static_assert(sizeof(__jitload_t) == sizeof(__jitload_u), "");
+  static_assert(__atomic_always_lock_free(sizeof(__jitload_t), 0), "an atomic operation takes 1, 2, 4 or 8 bytes");
   __JITLOAD_IF_SHARED(__jitload_t, address, next(old))
-  __jitload_u old = __atomic_load_n(reinterpret_cast<__jitload_u*>(address), __ATOMIC_RELAXED);
+  __jitload_t old;
+  __atomic_load(address, &old, __ATOMIC_RELAXED);
   while (true) {
-    __jitload_t previous;
-    __builtin_memcpy(&previous, &old, sizeof previous);
-    const __jitload_t after = next(previous);
-    __jitload_u desired;
-    __builtin_memcpy(&desired, &after, sizeof desired);
-    if (__atomic_compare_exchange_n(reinterpret_cast<__jitload_u*>(address), &old, desired, true, __ATOMIC_RELAXED,
-                                    __ATOMIC_RELAXED)) {
-      return previous;
-    }
+    __jitload_t desired = next(old);
+    if (__atomic_compare_exchange(address, &old, &desired, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return old;
   }
 }
 
@@ -75,18 +69,18 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
   }                                                                                                                    \
   __JITLOAD_INLINE type atomicCAS_block(type* p, type compare, type v) { return atomicCAS(p, compare, v); }            \
   __JITLOAD_INLINE type atomicCAS_system(type* p, type compare, type v) { return atomicCAS(p, compare, v); }
-#define __JITLOAD_ATOMIC_INT(type)                                                                                     \
-  __JITLOAD_ATOMIC_FETCH(type, atomicAdd, add, +, 0, __ATOMIC_SEQ_CST)                                                 \
-  __JITLOAD_ATOMIC_FETCH(type, atomicAnd, and, &, -1, __ATOMIC_RELAXED)                                                \
-  __JITLOAD_ATOMIC_FETCH(type, atomicOr, or, |, 0, __ATOMIC_SEQ_CST)                                                   \
-  __JITLOAD_ATOMIC_FETCH(type, atomicXor, xor, ^, 0, __ATOMIC_RELAXED)                                                 \
-  __JITLOAD_ATOMIC(type, atomicMin, return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });)    \
-  __JITLOAD_ATOMIC(type, atomicMax, return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });)    \
-  __JITLOAD_ATOMIC(type, atomicExch, type old;                                                                         \
-                   if (__jitload_is_shared(p)) old = *p, *p = v;                                                       \
-                   else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                             \
-                   if (old == v) __jitload_yield(); /* *p may be a lock that another thread holds */                   \
-                   return old;)                                                                                        \
+#define __JITLOAD_ATOMIC_INT(type)                                                                      \
+  __JITLOAD_ATOMIC_FETCH(type, atomicAdd, add, +, 0, __ATOMIC_SEQ_CST)                                  \
+  __JITLOAD_ATOMIC_FETCH(type, atomicAnd, and, &, -1, __ATOMIC_RELAXED)                                 \
+  __JITLOAD_ATOMIC_FETCH(type, atomicOr, or, |, 0, __ATOMIC_SEQ_CST)                                    \
+  __JITLOAD_ATOMIC_FETCH(type, atomicXor, xor, ^, 0, __ATOMIC_RELAXED)                                  \
+  __JITLOAD_ATOMIC(type, atomicMin, return __jitload_update(p, [=](type a) { return a < v ? a : v; });) \
+  __JITLOAD_ATOMIC(type, atomicMax, return __jitload_update(p, [=](type a) { return a > v ? a : v; });) \
+  __JITLOAD_ATOMIC(type, atomicExch, type old;                                                          \
+                   if (__jitload_is_shared(p)) old = *p, *p = v;                                        \
+                   else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                              \
+                   if (old == v) __jitload_yield(); /* *p may be a lock that another thread holds */    \
+                   return old;)                                                                         \
   __JITLOAD_ATOMIC_CAS(type)
 __JITLOAD_ATOMIC_INT(int)
 __JITLOAD_ATOMIC_INT(unsigned)
@@ -97,14 +91,14 @@ __JITLOAD_ATOMIC_CAS(unsigned short)
 #undef __JITLOAD_ATOMIC_CAS
 #undef __JITLOAD_ATOMIC_FETCH
 
-#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                                                             \
-  __JITLOAD_ATOMIC(type, atomicAdd, __JITLOAD_YIELD_IF(v == 0)                                                         \
-                   return __jitload_update<type, bits>(p, [=](type a) { return a + v; });)                             \
-  __JITLOAD_ATOMIC(type, atomicExch, const type old = __jitload_update<type, bits>(p, [=](type) { return v; });        \
-                   if (old == v) __jitload_yield();                                                                    \
+#define __JITLOAD_ATOMIC_FLOAT(type)                                                                \
+  __JITLOAD_ATOMIC(type, atomicAdd, __JITLOAD_YIELD_IF(v == 0)                                      \
+                   return __jitload_update(p, [=](type a) { return a + v; });)                      \
+  __JITLOAD_ATOMIC(type, atomicExch, const type old = __jitload_update(p, [=](type) { return v; }); \
+                   if (old == v) __jitload_yield();                                                 \
                    return old;)
-__JITLOAD_ATOMIC_FLOAT(float, unsigned)
-__JITLOAD_ATOMIC_FLOAT(double, unsigned long long)
+__JITLOAD_ATOMIC_FLOAT(float)
+__JITLOAD_ATOMIC_FLOAT(double)
 #undef __JITLOAD_ATOMIC_FLOAT
 __JITLOAD_ATOMIC(float2, atomicAdd, return float2{atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)};)
 __JITLOAD_ATOMIC(float4, atomicAdd, return float4{atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z),
@@ -112,9 +106,9 @@ __JITLOAD_ATOMIC(float4, atomicAdd, return float4{atomicAdd(&p->x, v.x), atomicA
 __JITLOAD_ATOMIC(int, atomicSub, return atomicAdd(p, (int)-(unsigned)v);)
 __JITLOAD_ATOMIC(unsigned, atomicSub, return atomicAdd(p, -v);)
 __JITLOAD_ATOMIC(unsigned, atomicInc,
-                 return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });)
+                 return __jitload_update(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });)
 __JITLOAD_ATOMIC(unsigned, atomicDec,
-                 return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a == 0 || a > v ? v : a - 1; });)
+                 return __jitload_update(p, [=](unsigned a) { return a == 0 || a > v ? v : a - 1; });)
 
 __JITLOAD_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 __JITLOAD_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
@@ -196,28 +190,17 @@ __JITLOAD_NV_ATOMIC(compare_exchange_n, bool,
 #undef __JITLOAD_NV_ATOMIC
 __JITLOAD_INLINE void __nv_atomic_thread_fence(int, int = 0) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-template <size_t>
-struct __jitload_word;
-template <>
-struct __jitload_word<4> {
-  typedef unsigned type;
-};
-template <>
-struct __jitload_word<8> {
-  typedef unsigned long long type;
-};
-#define __JITLOAD_NV_ATOMIC(name, expression)                                                                     \
-  template <class __jitload_t>                                                                                    \
-  __JITLOAD_INLINE __jitload_t __nv_atomic_fetch_##name(                                                          \
-      __jitload_t* p, typename __jitload_same<__jitload_t>::type b, int, int = 0) {                               \
-    __JITLOAD_YIELD_IF(b == 0)                                                                                    \
-    return __jitload_update<__jitload_t, typename __jitload_word<sizeof(__jitload_t)>::type>(                     \
-        p, [=](__jitload_t a) -> __jitload_t { return expression; });                                             \
-  }                                                                                                               \
-  template <class __jitload_t>                                                                                    \
+#define __JITLOAD_NV_ATOMIC(name, expression)                                                                       \
+  template <class __jitload_t>                                                                                      \
+  __JITLOAD_INLINE __jitload_t __nv_atomic_fetch_##name(                                                            \
+      __jitload_t* p, typename __jitload_same<__jitload_t>::type b, int, int = 0) {                                 \
+    __JITLOAD_YIELD_IF(b == 0)                                                                                      \
+    return __jitload_update(p, [=](__jitload_t a) -> __jitload_t { return expression; });                           \
+  }                                                                                                                 \
+  template <class __jitload_t>                                                                                      \
   __JITLOAD_INLINE void __nv_atomic_##name(__jitload_t* p, typename __jitload_same<__jitload_t>::type b, int order, \
-                                           int = 0) {                                                             \
-    __nv_atomic_fetch_##name(p, b, order);                                                                        \
+                                           int = 0) {                                                               \
+    __nv_atomic_fetch_##name(p, b, order);                                                                          \
   }
 __JITLOAD_NV_ATOMIC(add, a + b)
 __JITLOAD_NV_ATOMIC(sub, a - b)

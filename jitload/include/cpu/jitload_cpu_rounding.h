@@ -83,12 +83,12 @@ __JITLOAD_INLINE double __uint2double_rn(unsigned x) { return x; }
 
 /* ---- bits as numbers -------------------------------------------------------------------------------------------- */
 
-__JITLOAD_INLINE int __float_as_int(float x) { return __jitload_value<int>(__jitload_bits(x)); }
-__JITLOAD_INLINE unsigned __float_as_uint(float x) { return __jitload_value<unsigned>(__jitload_bits(x)); }
-__JITLOAD_INLINE float __int_as_float(int x) { return __jitload_value<float>(__jitload_bits(x)); }
-__JITLOAD_INLINE float __uint_as_float(unsigned x) { return __jitload_value<float>(__jitload_bits(x)); }
-__JITLOAD_INLINE long long __double_as_longlong(double x) { return __jitload_value<long long>(__jitload_bits(x)); }
-__JITLOAD_INLINE double __longlong_as_double(long long x) { return __jitload_value<double>(__jitload_bits(x)); }
+__JITLOAD_INLINE int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+__JITLOAD_INLINE unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+__JITLOAD_INLINE float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+__JITLOAD_INLINE float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+__JITLOAD_INLINE long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
+__JITLOAD_INLINE double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 
 __JITLOAD_INLINE int __double2hiint(double x) { return (int)(__double_as_longlong(x) >> 32); }
 __JITLOAD_INLINE int __double2loint(double x) { return (int)__double_as_longlong(x); }

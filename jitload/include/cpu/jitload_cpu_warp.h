@@ -9,13 +9,6 @@ __JITLOAD_INLINE uint64_t __jitload_bits(const __jitload_t& value) {
   return bits;
 }
 
-template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
-  __jitload_t value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 /* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. Only the
  * lowest five bits of the distance count. */
 enum { __JITLOAD_SHFL_IDX, __JITLOAD_SHFL_UP, __JITLOAD_SHFL_DOWN, __JITLOAD_SHFL_BFLY };
@@ -36,32 +29,36 @@ __JITLOAD_INLINE int __jitload_source(int mode, int lane, int distance, int widt
   return source < 0 || source > 31 ? lane : source;
 }
 
+/* A value of any size from the lane `source`, eight bytes at a time. */
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __jitload_shuffle(int mode, unsigned mask, __jitload_t var, int distance, int width,
-                                               const char* name) {
-  const int lane = (int)__jitload_lane();
-  const uint64_t* values;
-  const uint32_t lanes = __jitload_exchange(mask, __jitload_bits(var), &values, name);
-  const int source = __jitload_source(mode, lane, distance, width);
-  if (!(lanes >> source & 1)) {
-    __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", name, source);
+__JITLOAD_INLINE __jitload_t __jitload_shuffle(unsigned mask, const __jitload_t& value, int source, const char* name) {
+  unsigned char bytes[(sizeof(__jitload_t) + 7) / 8 * 8] = {};
+  __builtin_memcpy(bytes, &value, sizeof value);
+  for (unsigned i = 0; i < sizeof bytes; i += 8) {
+    uint64_t piece;
+    const uint64_t* values;
+    __builtin_memcpy(&piece, bytes + i, 8);
+    const uint32_t lanes = __jitload_exchange(mask, piece, &values, name);
+    if (!(lanes >> source & 1)) {
+      __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", name, source);
+    }
+    __builtin_memcpy(bytes + i, &values[source], 8);
   }
-  return __jitload_value<__jitload_t>(values[source]);
+  __jitload_t result;
+  __builtin_memcpy(&result, bytes, sizeof result);
+  return result;
 }
 
-#define __JITLOAD_SHUFFLES(type)                                                                       \
-  __JITLOAD_INLINE type __shfl_sync(unsigned mask, type var, int lane, int width = 32) {               \
-    return __jitload_shuffle(__JITLOAD_SHFL_IDX, mask, var, lane, width, "__shfl_sync()");             \
-  }                                                                                                    \
-  __JITLOAD_INLINE type __shfl_up_sync(unsigned mask, type var, unsigned delta, int width = 32) {      \
-    return __jitload_shuffle(__JITLOAD_SHFL_UP, mask, var, (int)delta, width, "__shfl_up_sync()");     \
-  }                                                                                                    \
-  __JITLOAD_INLINE type __shfl_down_sync(unsigned mask, type var, unsigned delta, int width = 32) {    \
-    return __jitload_shuffle(__JITLOAD_SHFL_DOWN, mask, var, (int)delta, width, "__shfl_down_sync()"); \
-  }                                                                                                    \
-  __JITLOAD_INLINE type __shfl_xor_sync(unsigned mask, type var, int lanes, int width = 32) {          \
-    return __jitload_shuffle(__JITLOAD_SHFL_BFLY, mask, var, lanes, width, "__shfl_xor_sync()");       \
+#define __JITLOAD_SHUFFLE(type, name, mode, distance)                                  \
+  __JITLOAD_INLINE type name(unsigned mask, type value, distance by, int width = 32) { \
+    const int source = __jitload_source(mode, (int)__jitload_lane(), (int)by, width);  \
+    return __jitload_shuffle(mask, value, source, #name "()");                         \
   }
+#define __JITLOAD_SHUFFLES(type)                                           \
+  __JITLOAD_SHUFFLE(type, __shfl_sync, __JITLOAD_SHFL_IDX, int)            \
+  __JITLOAD_SHUFFLE(type, __shfl_up_sync, __JITLOAD_SHFL_UP, unsigned)     \
+  __JITLOAD_SHUFFLE(type, __shfl_down_sync, __JITLOAD_SHFL_DOWN, unsigned) \
+  __JITLOAD_SHUFFLE(type, __shfl_xor_sync, __JITLOAD_SHFL_BFLY, int)
 __JITLOAD_SHUFFLES(int)
 __JITLOAD_SHUFFLES(unsigned)
 __JITLOAD_SHUFFLES(long)
@@ -115,19 +112,16 @@ __JITLOAD_INLINE unsigned __match_all_sync(unsigned mask, __jitload_t value, int
   return *predicate ? lanes : 0;
 }
 
-#define __JITLOAD_REDUCE(name, type, expression)                                                 \
-  __JITLOAD_INLINE type name(unsigned mask, type value) {                                        \
-    const uint64_t* values;                                                                      \
-    const uint32_t lanes = __jitload_exchange(mask, __jitload_bits(value), &values, #name "()"); \
-    bool is_first = true;                                                                        \
-    type a = 0;                                                                                  \
-    for (int lane = 0; lane < 32; ++lane) {                                                      \
-      if (!(lanes >> lane & 1)) continue;                                                        \
-      const type b = __jitload_value<type>(values[lane]);                                        \
-      a = is_first ? b : (type)(expression);                                                     \
-      is_first = false;                                                                          \
-    }                                                                                            \
-    return a;                                                                                    \
+#define __JITLOAD_REDUCE(name, type, expression)                                                                  \
+  __JITLOAD_INLINE type name(unsigned mask, type value) {                                                         \
+    const uint64_t* values;                                                                                       \
+    uint32_t others = __jitload_exchange(mask, (uint64_t)value, &values, #name "()") & ~(1u << __jitload_lane()); \
+    type a = value;                                                                                               \
+    for (; others != 0; others &= others - 1) {                                                                   \
+      const type b = (type)values[__builtin_ctz(others)];                                                         \
+      a = expression;                                                                                             \
+    }                                                                                                             \
+    return a;                                                                                                     \
   }
 __JITLOAD_REDUCE(__reduce_add_sync, unsigned, a + b)
 __JITLOAD_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)

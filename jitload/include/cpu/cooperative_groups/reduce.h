@@ -22,7 +22,7 @@ __JITLOAD_INLINE Value reduce(const thread_block_tile<Size, Parent>& group, Valu
 }
 template <class Value, class Operation>
 __JITLOAD_INLINE Value reduce(const coalesced_group& group, Value value, Operation&& operation) {
-  if (group.size() == 32) return __jitload_groups::reduce_tile(__jitload_groups::tile<32>(), value, operation);
+  if (group.size() == 32) return __jitload_groups::reduce_tile(thread_block_tile<32>(0, 1), value, operation);
   return group.shfl(__jitload_groups::running_sum(group, value, operation), (int)group.size() - 1);
 }
 

@@ -14,16 +14,11 @@ template <class Value> struct bit_or { __JITLOAD_MEMBER Value operator()(Value a
 
 namespace __jitload_groups {
 
-template <class First, class Second>
-constexpr bool is_same = false;
-template <class First>
-constexpr bool is_same<First, First> = true;
-
 template <class Value>
 Value copy(const Value&);
 template <class Value, class Operation>
 __JITLOAD_INLINE void check_operation(Value& value, Operation&& operation) {
-  static_assert(is_same<decltype(copy(operation(value, value))), Value>,
+  static_assert(__is_same(decltype(copy(operation(value, value))), Value),
                 "the operation returns another type than that of the value");
 }
 
@@ -38,31 +33,16 @@ __JITLOAD_INLINE Value running_sum(const Group& group, Value value, Operation&& 
   return value;
 }
 
-template <class Group, class Value>
-__JITLOAD_INLINE Value sum_before(const Group& group, Value sum) {
-  const Value previous = group.shfl_up(sum, 1);
-  return group.thread_rank() == 0 ? Value() : previous;
-}
-
-template <bool is_inclusive, class Group, class Value, class Operation>
-__JITLOAD_INLINE Value scan(const Group& group, Value value, Operation&& operation) {
-  const Value sum = running_sum(group, value, operation);
-  return is_inclusive ? sum : sum_before(group, sum);
-}
-
 }  // namespace __jitload_groups
 
-#define __JITLOAD_SCANS(name, is_inclusive)                                             \
-  template <class Group, class Value, class Operation>                                  \
-  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) { \
-    return __jitload_groups::scan<is_inclusive>(group, value, operation);               \
-  }                                                                                     \
-  template <class Group, class Value>                                                   \
-  __JITLOAD_INLINE Value name(const Group& group, Value value) {                        \
-    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());           \
-  }
-__JITLOAD_SCANS(inclusive_scan, true)
-__JITLOAD_SCANS(exclusive_scan, false)
-#undef __JITLOAD_SCANS
+template <class Group, class Value, class Operation = plus<Value>>
+__JITLOAD_INLINE Value inclusive_scan(const Group& group, Value value, Operation&& operation = Operation()) {
+  return __jitload_groups::running_sum(group, value, operation);
+}
+template <class Group, class Value, class Operation = plus<Value>>
+__JITLOAD_INLINE Value exclusive_scan(const Group& group, Value value, Operation&& operation = Operation()) {
+  const Value previous = group.shfl_up(inclusive_scan(group, value, operation), 1);
+  return group.thread_rank() == 0 ? Value() : previous;
+}
 
 }  // namespace cooperative_groups
