@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,13 +30,11 @@ _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "ac
 _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called if a divisor is zero
 _OWN_THREAD_LOCAL = frozenset(
     {"_TLS_MODULE_BASE_"}
-    | {f"jitload_cpu_{name}" for name in ("current_worker", "thread_memory", "shared_bytes")}
+    | {f"jitload_cpu_{name}" for name in ("current_worker", "thread_memory")}
     | {f"jitload_cpu_{name}" for name in ("thread_index", "block_index", "block_dim", "grid_dim")}
 )
-_OWN_STATIC_THREAD_LOCAL = (
-    *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
-    *("_ZL22__jitload_shared_bytes", "_ZGV"),  # _ZGV: the compiler's guards of variables with a constructor
-)
+# _ZGV: the compiler's guards of variables with a constructor.
+_OWN_STATIC_THREAD_LOCAL = ("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim", "_ZGV")
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
 _ROW_SIZE = 48  # the size of a `jitload_cpu_kernel` in bytes
@@ -130,16 +129,16 @@ class ObjectFile:
         return write_elf(self._file.header, replace_symbols(self._sections, symbols))
 
     def _row(self, table: Symbol, offset: int) -> TableRow:
-        run_blocks, function, probe, sizes, alignments = (
-            self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
+        run_threads, function, probe, sizes, alignments = (
+            self._relocations[table.section][offset + field] for field in (8, 16, 24, 32, 40)
         )
-        symbol = self._function_at(*function)
-        referenced = self._referenced_by(run_blocks[0])
+        symbol = self._function_at(*function).name
+        referenced = self._referenced_by(run_threads[0])
         thread_local = (target for target in referenced if target.type == STT_TLS and target.section)
         shared = (target for target in thread_local if not target.name.startswith(_OWN_STATIC_THREAD_LOCAL))
         return TableRow(
             symbol=symbol,
-            probe=self._function_at(*probe),
+            probe=self._function_at(*probe).name,
             parameters=packed_parameters(self._numbers(*sizes), self._numbers(*alignments)),
             mode=_mode({target.name for target in referenced}),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
@@ -156,21 +155,17 @@ class ObjectFile:
         bounds = {}
         for index, section in enumerate(self._sections):
             if section.name == _KERNEL_MARKS:
-                for _, (symbol, addend) in sorted(self._relocations(index).items()):
-                    mark = self._symbols[symbol]
-                    position = mark.value + addend
-                    function = next(
-                        s for s in self._functions_by_section[mark.section] if position < s.value + max(s.size, 1)
-                    )
-                    distance = max(0, function.value - position)
+                for _, (symbol, addend) in sorted(self._relocations[index].items()):
+                    function = self._function_at(symbol, addend)
+                    distance = max(0, function.value - self._symbols[symbol].value - addend)
                     bounds[function.name] = distance // _NOP_BYTES or _MAX_THREADS
         return bounds
 
     @cached_property
     def _functions_by_section(self) -> dict[int, list[Symbol]]:
-        functions: dict[int, list[Symbol]] = {}
+        functions: dict[int, list[Symbol]] = defaultdict(list)
         for symbol in sorted((s for s in self._symbols if s.type == STT_FUNC), key=lambda s: s.value):
-            functions.setdefault(symbol.section, []).append(symbol)
+            functions[symbol.section].append(symbol)
         return functions
 
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
@@ -183,34 +178,23 @@ class ObjectFile:
             offset += 4
         return tuple(numbers)
 
-    def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of the function that a relocation refers to.
-
-        `symbol` is the index of the function's symbol or of its section's symbol.
-        """
+    def _function_at(self, symbol: int, addend: int) -> Symbol:
+        """Return the function that a relocation refers to by its symbol, or by its section and a position."""
         target = self._symbols[symbol]
         if target.name:
-            return target.name
-        functions = (
-            s
-            for s in self._symbols
-            if s.type == STT_FUNC and s.section == target.section and s.value <= addend < s.value + max(s.size, 1)
-        )
-        return next((s.name for s in functions), "")
+            return target
+        functions = self._functions_by_section[target.section]
+        return next(s for s in functions if target.value + addend < s.value + max(s.size, 1))
 
     @cached_property
-    def _relocations_by_section(self) -> dict[int, dict[int, tuple[int, int]]]:
+    def _relocations(self) -> dict[int, dict[int, tuple[int, int]]]:
         """The relocations of each section: a mapping from their offsets to (symbol index, addend) pairs."""
-        by_section: dict[int, dict[int, tuple[int, int]]] = {}
+        by_section: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         for section in self._sections:
             if section.type == SHT_RELA:
-                relocations = by_section.setdefault(section.info, {})
                 for offset, _, symbol, addend in RELA.iter_unpack(section.data):
-                    relocations[offset] = (symbol, addend)
+                    by_section[section.info][offset] = (symbol, addend)
         return by_section
-
-    def _relocations(self, section: int) -> dict[int, tuple[int, int]]:
-        return self._relocations_by_section.get(section, {})
 
     def _referenced_by(self, start: int) -> set[Symbol]:
         """Return the symbols that the section of symbol number `start` refers to, directly or indirectly."""
@@ -222,7 +206,7 @@ class ObjectFile:
             if section in visited:
                 continue
             visited.add(section)
-            targets = [self._symbols[symbol] for symbol, _ in self._relocations(section).values()]
+            targets = [self._symbols[symbol] for symbol, _ in self._relocations[section].values()]
             referenced.update(targets)
             pending += [target.section for target in targets if 0 < target.section < len(self._sections)]
         return referenced

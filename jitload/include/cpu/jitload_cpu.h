@@ -18,13 +18,17 @@
 #if __cplusplus > 201703L
 #include <source_location>
 #else
-namespace std { /* for __builtin_source_location() */
+namespace std {
 struct source_location {
-  struct __impl {
+  struct __impl { /* what __builtin_source_location() returns */
     const char* _M_file_name;
     const char* _M_function_name;
     unsigned _M_line, _M_column;
   };
+  const void* pointer;
+  static constexpr source_location current(const void* pointer = __builtin_source_location()) { return {pointer}; }
+  constexpr unsigned line() const { return static_cast<const __impl*>(pointer)->_M_line; }
+  constexpr unsigned column() const { return static_cast<const __impl*>(pointer)->_M_column; }
 };
 }  // namespace std
 #endif
@@ -77,10 +81,8 @@ constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
 extern JITLOAD_CPU_HIDDEN __thread const __jitload_index threadIdx __asm__("jitload_cpu_thread_index"),
     blockIdx __asm__("jitload_cpu_block_index"), blockDim __asm__("jitload_cpu_block_dim"),
     gridDim __asm__("jitload_cpu_grid_dim");
-extern JITLOAD_CPU_HIDDEN __thread const unsigned __jitload_shared_bytes __asm__("jitload_cpu_shared_bytes");
 #else
 static thread_local __jitload_index threadIdx, blockIdx, blockDim, gridDim;
-static thread_local unsigned __jitload_shared_bytes;
 #endif
 static constexpr int warpSize = 32;
 
@@ -93,28 +95,27 @@ __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 /* For functions that run before the kernel's code, whose accesses need no checks with sanitize=. */
 #define __JITLOAD_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize("kernel-address")))
 
-/* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
 #ifdef __SANITIZE_THREAD__
-#define __JITLOAD_KEEP_THREAD_INDEX(...) __VA_ARGS__
+__JITLOAD_INLINE void __jitload_set(const __jitload_index&, unsigned, unsigned, unsigned) {}
 #else
-#define __JITLOAD_KEEP_THREAD_INDEX(...)                                                          \
-  const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
-  __VA_ARGS__;                                                                                    \
-  __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
-
 __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned y, unsigned z) {
   index.x = x;
   index.y = y;
   index.z = z;
 }
+#endif
 
 __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
-  blockIdx = {block->block_index[0], block->block_index[1], block->block_index[2]};
-  blockDim = {block->block_dim[0], block->block_dim[1], block->block_dim[2]};
-  gridDim = {block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]};
-  __jitload_shared_bytes = block->shared_bytes;
+  __jitload_set(blockIdx, block->block_index[0], block->block_index[1], block->block_index[2]);
+  __jitload_set(blockDim, block->block_dim[0], block->block_dim[1], block->block_dim[2]);
+  __jitload_set(gridDim, block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]);
 }
-#endif
+
+/* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
+#define __JITLOAD_KEEP_THREAD_INDEX(...)                                                          \
+  const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
+  __VA_ARGS__;                                                                                    \
+  __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
@@ -150,19 +151,10 @@ __JITLOAD_INLINE void __jitload_yield() {
 
 /* Where a function is called: the line, and in the upper half the column, which tells two calls on one line apart. */
 typedef uint64_t __jitload_site;
-#if __cplusplus > 201703L
 #define __JITLOAD_SITE __jitload_site_of(std::source_location::current())
 constexpr __jitload_site __jitload_site_of(std::source_location location) {
   return location.line() | (__jitload_site)location.column() << 32;
 }
-#else
-#define __JITLOAD_SITE __jitload_site_of(__builtin_source_location())
-constexpr __jitload_site __jitload_site_of(const void* location) {
-  typedef std::source_location::__impl impl;
-  const impl* place = static_cast<const impl*>(location);
-  return place->_M_line | (__jitload_site)place->_M_column << 32;
-}
-#endif
 
 #ifdef JITLOAD_CPU_PREEMPT
 /* The compiler calls this function in every basic block. After a number of calls, another thread of the block gets its
@@ -279,12 +271,6 @@ __JITLOAD_INLINE typename __jitload_passed<__jitload_t>::type& __jitload_paramet
   return *static_cast<typename __jitload_passed<__jitload_t>::type*>(params[number]);
 }
 
-template <class... __jitload_a>
-struct __jitload_layout {
-  static constexpr uint32_t sizes[sizeof...(__jitload_a) + 1] = {sizeof(__jitload_a)..., 0};
-  static constexpr uint32_t alignments[sizeof...(__jitload_a) + 1] = {alignof(__jitload_a)..., 0};
-};
-
 template <unsigned... __jitload_n>
 struct __jitload_indices {};
 
@@ -298,10 +284,9 @@ struct __jitload_indices {};
 /* Tell the compiler the limits of a block, so that it knows that `blockIdx.x * blockDim.x + threadIdx.x` does not wrap
  * and that neighbouring threads access neighbouring elements. run_blocks() makes sure that the values do not change. */
 #ifndef __SANITIZE_THREAD__
-#define __JITLOAD_LAST_BLOCK 0x1ffffeu
 __JITLOAD_INLINE unsigned __jitload_bound(unsigned value, unsigned limit) { return ((value - 1) & (limit - 1)) + 1; }
 __JITLOAD_INLINE void __jitload_bound_indices() {
-  const unsigned x = blockIdx.x < __JITLOAD_LAST_BLOCK ? blockIdx.x : __JITLOAD_LAST_BLOCK;
+  const unsigned x = blockIdx.x < JITLOAD_CPU_LAST_BLOCK ? blockIdx.x : JITLOAD_CPU_LAST_BLOCK;
   __jitload_set(blockIdx, x, blockIdx.y & 0xffffu, blockIdx.z & 0xffffu);
   __jitload_set(blockDim, __jitload_bound(blockDim.x, 1024), __jitload_bound(blockDim.y, 1024),
                 __jitload_bound(blockDim.z, 64));
@@ -313,15 +298,12 @@ template <class __jitload_f, __jitload_f* __jitload_k>
 struct __jitload_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
 struct __jitload_entry<void(__jitload_a...), __jitload_k> {
-  typedef __jitload_layout<typename __jitload_passed<__jitload_a>::type...> layout;
+  static constexpr uint32_t sizes[] = {sizeof(typename __jitload_passed<__jitload_a>::type)..., 0};
+  static constexpr uint32_t alignments[] = {alignof(typename __jitload_passed<__jitload_a>::type)..., 0};
   typedef __jitload_indices<__integer_pack(sizeof...(__jitload_a))...> indices;
 
 #ifdef __SANITIZE_THREAD__
-  /* Never called: cpu/object_file.py reads what it refers to. */
-  static void run_blocks(void* const* params, jitload_cpu_block*, uint32_t) { call(params, indices()); }
-  __JITLOAD_UNCHECKED static void run_thread(void* const* params, const jitload_cpu_block*, const uint32_t*) {
-    call(params, indices());
-  }
+  static void run_blocks(void* const*, jitload_cpu_block*, uint32_t) {} /* never called */
 #else
   /* The parameters are copies here, which no store of the kernel can reach, so they stay in registers. */
   __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count,
@@ -359,34 +341,30 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 #endif
 
   static void run_blocks(void* const* params, jitload_cpu_block* block, uint32_t count) {
-    if (block->may_divide || block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
-      for (; count != 0; --count, ++block->block_index[0]) run_threads(params, block);
-      return;
-    }
 #ifdef __JITLOAD_AVX512
-    if (block->has_avx512) return loop_for_avx512(params, block, count, indices());
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+      return loop_for_avx512(params, block, count, indices());
+    }
 #endif
     loop_for_any(params, block, count, indices());
   }
-  static void run_threads(void* const* params, jitload_cpu_block* block) {
-    volatile uint32_t* thread = block->thread_index;
+#endif
+
+  __JITLOAD_UNCHECKED static void run_threads(void* const* params, const jitload_cpu_block* block, uint32_t* thread,
+                                              uint32_t count) {
+    volatile uint32_t* index = thread; /* an error in the kernel may need it */
+    unsigned x = thread[0], y = thread[1], z = thread[2];
     __jitload_set_block(block);
-    for (thread[2] = 0; thread[2] < block->block_dim[2]; thread[2] = thread[2] + 1) {
-      for (thread[1] = 0; thread[1] < block->block_dim[1]; thread[1] = thread[1] + 1) {
-        for (thread[0] = 0; thread[0] < block->block_dim[0]; thread[0] = thread[0] + 1) {
-          __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
-          call(params, indices());
-        }
-      }
+    while (true) {
+      __jitload_set(threadIdx, x, y, z);
+      call(params, indices());
+      if (--count == 0) return;
+      if (++x == block->block_dim[0]) x = 0, ++y;
+      if (y == block->block_dim[1]) y = 0, ++z;
+      index[0] = x, index[1] = y, index[2] = z;
     }
   }
-  __JITLOAD_UNCHECKED static void run_thread(void* const* params, const jitload_cpu_block* block,
-                                             const uint32_t* thread) {
-    __jitload_set_block(block);
-    threadIdx = {thread[0], thread[1], thread[2]};
-    call(params, indices());
-  }
-#endif
   template <unsigned... __jitload_n>
   __JITLOAD_UNCHECKED static void call(void* const* params, __jitload_indices<__jitload_n...>) {
     __jitload_k(__jitload_passed<__jitload_a>::unpack(__jitload_parameter<__jitload_a>(params, __jitload_n))...);
@@ -406,19 +384,17 @@ template <class... __jitload_a>
 struct __jitload_function<void(__jitload_a...)> {
   typedef void type(__jitload_a...);
 };
-#if __cplusplus >= 201703L
 template <class... __jitload_a>
 struct __jitload_function<void(__jitload_a...) noexcept> {
   static_assert(sizeof...(__jitload_a) == ~0u, "an exception specification is not allowed for a __global__ function");
   typedef void type(__jitload_a...);
 };
-#endif
 
 #define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__>
 
 /* A row of the kernel table. `...` is the kernel as an expression: a name, or a cast that picks an overload. */
 #define JITLOAD_CPU_KERNEL(...)                                                                        \
-  {&__JITLOAD_ENTRY(__VA_ARGS__)::run_blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::run_thread,               \
+  {&__JITLOAD_ENTRY(__VA_ARGS__)::run_blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::run_threads,              \
    (void (*)(void))(__VA_ARGS__),                                                                      \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>, \
-   __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
+   __JITLOAD_ENTRY(__VA_ARGS__)::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::alignments}

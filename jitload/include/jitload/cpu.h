@@ -15,18 +15,16 @@ typedef struct jitload_cpu_block {
   uint32_t block_dim[3];
   uint32_t block_index[3];
   uint32_t shared_bytes;
-  uint32_t has_avx512;   /* whether the processor has AVX-512 */
-  uint32_t may_divide;   /* whether to record the thread that runs, for a message about a division by zero */
-  uint32_t thread_index[3]; /* that thread */
 } jitload_cpu_block;
 
 /* The two ways to run a kernel, and what a reader of its object file needs. cpu/object_file.py reads this layout. */
 typedef struct jitload_cpu_kernel {
-  /* Run all threads of `count` blocks with consecutive x indices, one thread after another. This is for kernels that
-   * never wait. While a block runs, `block->block_index` is its index. */
+  /* Run all threads of `count` blocks with consecutive x indices up to JITLOAD_CPU_LAST_BLOCK, as a loop that may be
+   * vectorised. This is for kernels that never wait. While a block runs, `block->block_index` is its index. */
   void (*run_blocks)(void* const* params, jitload_cpu_block* block, uint32_t count);
-  /* Run one thread. It may wait for other threads for long, but always on the same thread of the operating system. */
-  void (*run_thread)(void* const* params, const jitload_cpu_block* block, const uint32_t thread[3]);
+  /* Run `count` threads one by one, from `thread` on, which always is the one that runs. A thread may wait for others for
+   * long, but always on the same thread of the operating system. */
+  void (*run_threads)(void* const* params, const jitload_cpu_block* block, uint32_t thread[3], uint32_t count);
   void (*function)(void);
   void (*probe)(void);        /* never called; its symbol holds the kernel's type */
   const uint32_t* sizes;      /* bytes of each parameter, ended by 0 */
@@ -121,6 +119,7 @@ typedef struct jitload_cpu_launch {
   int has_addresses; /* the kernel was also given memory that belongs to no tensor */
 } jitload_cpu_launch;
 
+#define JITLOAD_CPU_LAST_BLOCK 0x1ffffeu
 #define JITLOAD_CPU_INTERRUPTED (-2)
 
 /* Run a grid to its end. Return 0; -1 with a message that stays valid until this thread's next error; or -2 if a Python

@@ -27,8 +27,12 @@ void switch_to(Worker* worker, Fiber* fiber) {
   if (kWatches && worker->order != NULL) order_thread(worker, previous);
 }
 
-/* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
-void run_kernel(Worker* worker, const Context* context);
+/* Call a function that runs kernel code on another stack, until the code ends or is abandoned. */
+void run_kernel(Worker* worker, char* stack_end, void (*start)());
+
+uint32_t count_threads(const jitload_cpu_block& block) {
+  return block.block_dim[0] * block.block_dim[1] * block.block_dim[2];
+}
 
 /* The threads of a block that wait for the same kind of thing. */
 struct WaitGroup {
@@ -90,8 +94,7 @@ inline void wait_until(Worker* worker, Test is_over) {
 
 bool answer_active(Worker* worker) {
   bool has_answered = false;
-  const uint32_t* block_dim = worker->block.block_dim;
-  const uint32_t warps = (block_dim[0] * block_dim[1] * block_dim[2] + kWarp - 1) / kWarp;
+  const uint32_t warps = (count_threads(worker->block) + kWarp - 1) / kWarp;
   for (uint32_t number = 0; number < warps; ++number) {
     Warp* warp = &worker->warps[number];
     Fiber* lanes = &worker->fibers[number * kWarp];
@@ -154,31 +157,29 @@ void open_barrier(Worker* worker) {
   __builtin_unreachable();
 }
 
-void call_kernel(Worker* worker, const Fiber* fiber) {
+void run_threads(Worker* worker, Fiber* fiber, uint32_t count) {
   const jitload_cpu_launch* call = worker->launch->call;
   if (kWatches && worker->order != NULL) order_thread(worker, fiber);
-  call->kernel->run_thread(call->params, &worker->block, fiber->index);
+  call->kernel->run_threads(call->params, &worker->block, fiber->index, count);
 }
 
 void start_fiber() {
   Worker* worker = jitload_cpu_current_worker;
-  call_kernel(worker, worker->current);
+  run_threads(worker, worker->current, 1);
   finish(worker);
 }
 
-/* Run all threads of a block in one fiber, because they never wait. */
-void start_loop() {
+/* Run all threads of a block one by one, because they never wait. */
+void start_singly() {
   Worker* worker = jitload_cpu_current_worker;
   Fiber* fiber = worker->current;
-  const uint32_t* block_dim = worker->block.block_dim;
-  for (fiber->index[2] = 0; fiber->index[2] < block_dim[2]; ++fiber->index[2]) {
-    for (fiber->index[1] = 0; fiber->index[1] < block_dim[1]; ++fiber->index[1]) {
-      for (fiber->index[0] = 0; fiber->index[0] < block_dim[0]; ++fiber->index[0], ++fiber->number) {
-        call_kernel(worker, fiber);
-      }
-    }
+  const uint32_t threads = count_threads(worker->block), at_once = kWatches ? 1 : threads;
+  for (uint32_t number = 0; number < threads; number += at_once) {
+    fiber->number = number;
+    set_thread_index(worker->block, number, fiber->index);
+    run_threads(worker, fiber, at_once);
   }
-  leave(worker);
+  worker->request = kHasEnded;
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------- */
@@ -234,15 +235,9 @@ char* stack_end(const Worker* worker, uint32_t number) {
   return worker->stacks + (number + 1) * kStack - number % 21 * 192;
 }
 
-/* Return how many fibers a block needs. */
-uint32_t count_fibers(const Worker* worker) {
-  const uint32_t* block_dim = worker->block.block_dim;
-  return worker->launch->call->mode == JITLOAD_CPU_FIBERS ? block_dim[0] * block_dim[1] * block_dim[2] : 1;
-}
-
 void prepare_fibers(Worker* worker) {
   const uint32_t* block_dim = worker->block.block_dim;
-  const uint32_t count = block_dim[0] * block_dim[1] * block_dim[2];
+  const uint32_t count = count_threads(worker->block);
   uint32_t number = 0;
   for (uint32_t z = 0; z < block_dim[2]; ++z) {
     for (uint32_t y = 0; y < block_dim[1]; ++y) {
@@ -271,20 +266,18 @@ void prepare_fibers(Worker* worker) {
   step_block(worker);
 }
 
-void run_fibers(Worker* worker) {
-  Fiber* first = worker->fibers;
-  if (worker->launch->call->mode == JITLOAD_CPU_FIBERS) {
-    prepare_fibers(worker);
-  } else {
-    first->number = 0;
-    first->next = first; /* of a switch's prefetch */
-    prepare(&first->context, stack_end(worker, 0), start_loop);
-  }
-  worker->current = first;
+/* Run the current block, thread by thread. */
+void run_block(Worker* worker) {
+  const bool are_fibers = worker->mode == JITLOAD_CPU_FIBERS;
+  if (are_fibers) prepare_fibers(worker);
+  worker->current = are_fibers ? worker->fibers : &worker->only_fiber;
+  worker->only_fiber.next = &worker->only_fiber; /* of a switch's prefetch */
   if (kWatches && worker->order != NULL) order_block(worker);
-  worker->is_in_fibers = 1;
-  run_kernel(worker, &first->context);
-  worker->is_in_fibers = 0;
+  if (are_fibers) {
+    run_kernel(worker, stack_end(worker, 0), start_fiber);
+  } else {
+    run_kernel(worker, worker->plain_stack + kPlainStack, start_singly);
+  }
 }
 
 }  // namespace
@@ -374,7 +367,7 @@ extern "C" int64_t jitload_cpu_clock(void) { return now_ns(); }
 
 extern "C" void jitload_cpu_yield(void) {
   Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers) return;
+  if (worker == NULL || worker->current == NULL) return;
   worker->idle = 0;
   if (worker->yields-- == 0) {
     worker->yields = kYields * worker->live;
@@ -384,11 +377,10 @@ extern "C" void jitload_cpu_yield(void) {
 }
 
 extern "C" void jitload_cpu_step(Worker* worker, const void* address, int is_write, const void* code) {
-  if (worker == NULL || !worker->is_in_fibers) return;
-  const uintptr_t stacks = (uintptr_t)worker->stacks;
-  if (contains({stacks, stacks + worker->capacity * kStack}, (uintptr_t)address)) return;
-  Steps* steps = worker->steps == NULL ? begin_steps(worker) : worker->steps;
-  const bool is_shared = contains(steps->shared, (uintptr_t)address);
+  if (worker == NULL || worker->current == NULL) return;
+  if (contains(kernel_stacks(worker), (uintptr_t)address)) return;
+  if (worker->steps == NULL) begin_steps(worker);
+  const bool is_shared = contains(own_memory.thread_local_data, (uintptr_t)address);
   const uint32_t step = add_step(worker, code);
   worker->idle = 0;
   switch_to(worker, worker->current->next);
@@ -396,7 +388,7 @@ extern "C" void jitload_cpu_step(Worker* worker, const void* address, int is_wri
 }
 
 extern "C" void jitload_cpu_path(Worker* worker, const void* code) {
-  if (worker == NULL || !worker->is_in_fibers) return;
+  if (worker == NULL || worker->current == NULL) return;
   if (worker->steps == NULL) begin_steps(worker);
   add_to_path(worker, code);
 }

@@ -32,6 +32,7 @@ constexpr int64_t kSpinBeforeSleep = 50000; /* nanoseconds */
 constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work that justify a helper */
 constexpr int64_t kWorthWaking = 40000;    /* likewise, for a helper that sleeps */
 constexpr int64_t kLeastChunk = 500;       /* nanoseconds of work to take at once; less leads to contention */
+constexpr int64_t kLongGrid = 4000000;     /* nanoseconds after which a grid may have all helpers */
 constexpr uint32_t kMostRanges = 128;
 constexpr size_t kThreadStack = 8 << 20;   /* bytes, whatever `ulimit -s` says; may include thread-local memory */
 constexpr int kWatchSignal = SIGURG;       /* see watch.h */

@@ -105,10 +105,9 @@ bool watch_launch(Worker* worker) {
   const jitload_cpu_block* block = &launch->call->block;
   worker->order = NULL;
   if (!has_race_checks || launch->call->is_unchecked) return true;
-  if (own_code.end - own_code.begin > kLastCode) {
+  if (own_memory.code.end - own_memory.code.begin > kLastCode) {
     return fail(worker, NULL, "more than 4 MiB of code, which sanitize=\"race\" cannot watch,"), false;
   }
-  if (!own_memory.is_complete) find_own_memory();
   if (launch->races == NULL && (launch->races = make_races(launch->call)) == NULL) return false;
   race_order = Order();
   race_order.races = launch->races;
@@ -116,7 +115,6 @@ bool watch_launch(Worker* worker) {
   worker->order = &race_order;
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
-  jitload_cpu_shared_bytes = block->shared_bytes;
   return race_order.shared != NULL;
 }
 
@@ -203,15 +201,17 @@ const char* kind_of(Access access) {
 /* Report a race of two accesses to a word, of which the first one is part of an access of `size` bytes. */
 [[noreturn, gnu::noinline]] void report_race(Worker* worker, uintptr_t word, Access access, size_t size, Access other) {
   Launch* launch = worker->launch;
+  uint32_t index[3];
+  set_thread_index(worker->block, other.thread, index);
   char place[256];
   describe_address(launch->call, word + (uint32_t)__builtin_ctzll(access.bytes & other.bytes), place, sizeof place);
-  worker->fault_address = (const char*)own_code.begin + access.code;
+  worker->fault_address = (const char*)own_memory.code.begin + access.code;
   if (fail(worker, worker->current->index, "a race: %s of %zu bytes %s, and another access are not ordered,",
            kind_of(access), size, place)) {
-    launch->other_address = (const char*)own_code.begin + other.code;
+    launch->other_address = (const char*)own_memory.code.begin + other.code;
     snprintf(launch->other, sizeof launch->other, "; the other is %s", kind_of(other));
     go_to_block(&worker->block, worker->order->races->epoch_blocks[other.epoch]);
-    append_place(launch->other, sizeof launch->other, worker, worker->fibers[other.thread].index);
+    append_place(launch->other, sizeof launch->other, worker, index);
   }
   leave(worker);
 }
@@ -248,9 +248,9 @@ const char* kind_of(Access access) {
 /* Watch an access, of which each word may be in the memory of another tensor. */
 inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers) return;
+  if (worker == NULL || worker->current == NULL || worker->order == NULL) return;
   const Order* order = worker->order;
-  const uint64_t place = ((uintptr_t)code - 1 - own_code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
+  const uint64_t place = ((uintptr_t)code - 1 - own_memory.code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
   const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
   for (size_t done = 0, part; done < size; done += part) {
     const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;

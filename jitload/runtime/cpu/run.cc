@@ -16,10 +16,6 @@ void append_line(Launch* launch, const void* address);
 bool watch_launch(Worker* worker);
 void free_races(Races* races);
 
-bool runs_fibers(const jitload_cpu_launch* call) {
-  return (kWatches && !call->is_unchecked) || call->mode == JITLOAD_CPU_FIBERS;
-}
-
 void go_to_block(jitload_cpu_block* block, uint64_t number) {
   const uint64_t width = block->grid_dim[0], height = block->grid_dim[1];
   block->block_index[0] = (uint32_t)(number % width);
@@ -36,30 +32,23 @@ void start_plain() {
 
 /* Run at most `limit` blocks from the current one on; return how many were run. */
 uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
-  const jitload_cpu_launch* call = worker->launch->call;
-  if (runs_fibers(call)) {
-    run_fibers(worker);
+  const jitload_cpu_block* block = &worker->block;
+  const uint32_t in_row = block->grid_dim[0] - block->block_index[0], count = limit < in_row ? (uint32_t)limit : in_row;
+  if (worker->mode != JITLOAD_CPU_LOOP || block->block_index[0] + count - 1 > JITLOAD_CPU_LAST_BLOCK) {
+    run_block(worker);
     return 1;
   }
-  const uint32_t in_row = worker->block.grid_dim[0] - worker->block.block_index[0];
-  worker->plain_count = limit < in_row ? (uint32_t)limit : in_row;
-  run_kernel(worker, NULL);
-  return worker->plain_count;
+  worker->plain_count = count;
+  run_kernel(worker, worker->plain_stack + kPlainStack, start_plain);
+  return count;
 }
 
 /* Return the threadIdx of the kernel's thread that runs, or NULL if it is not known. */
 const uint32_t* current_thread(const Worker* worker) {
-  if (worker->is_in_fibers) return worker->current->index;
-  return worker->block.may_divide ? worker->block.thread_index : NULL;
+  return worker->current != NULL ? worker->current->index : NULL;
 }
 
 /* ---- Ctrl-C, and the limit of JITLOAD_CPU_TIMEOUT --------------------------------------------------------------- */
-
-int64_t now_ms() {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
 
 void check_signals(Launch* launch) {
   if (launch->is_interrupted || TVMFFIEnvCheckSignals() == 0) return;
@@ -81,10 +70,11 @@ double time_limit() {
   return seconds;
 }
 
-/* End the launch if it has run for too long. `thread` may be NULL. */
-void check_deadline(Worker* worker, const uint32_t* thread) {
+/* Look at Python's signals and at the time, because the watcher asked for it. */
+void check_limits(Worker* worker) {
+  if (worker->is_launcher) check_signals(worker->launch);
   if (now_ns() < worker->launch->deadline) return;
-  fail(worker, thread, "not finished after %g s, the limit of JITLOAD_CPU_TIMEOUT,", time_limit());
+  fail(worker, current_thread(worker), "not finished after %g s, the limit of JITLOAD_CPU_TIMEOUT,", time_limit());
 }
 
 /* ---- what the compiler checks ---------------------------------------------------------------------------------- */
@@ -108,9 +98,9 @@ constexpr size_t kSignalStack = 64 << 10;
 
 /* Return whether an address is in the page below a stack of this worker. */
 bool is_guard(const Worker* worker, const void* address) {
-  if (!is_on_own_stack(worker, address)) return false;
-  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < page_bytes;
-  return (size_t)((const char*)address - worker->stacks) % kStack < page_bytes;
+  const Memory stacks = kernel_stacks(worker);
+  const size_t size = worker->mode == JITLOAD_CPU_FIBERS ? kStack : kPlainStack;
+  return contains(stacks, (uintptr_t)address) && ((uintptr_t)address - stacks.begin) % size < page_bytes;
 }
 
 /* Say which thread accessed an invalid address. The process ends, because the kernel may have overwritten any memory. */
@@ -134,7 +124,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
       leave(worker);
     }
     if (is_guard(worker, info->si_addr)) {
-      const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
+      const size_t size = worker->mode == JITLOAD_CPU_FIBERS ? kStack : kPlainStack;
       fail(worker, thread, "the local variables of a thread take more than %zu KiB,", size >> 10);
       leave(worker);
     }
@@ -191,63 +181,49 @@ void set_float_modes(unsigned modes) {
 #endif
 }
 
-void run_kernel(Worker* worker, const Context* context) {
+void run_kernel(Worker* worker, char* stack_end, void (*start)()) {
   Launch* launch = worker->launch;
   const unsigned modes = float_modes();
-  worker->run_number = worker->run_number + 1;
+  bool is_begun = false;
   while (!__atomic_load_n(&launch->has_failed, __ATOMIC_ACQUIRE)) {
     worker->is_running = 1;
-    if (context != NULL) {
-      jitload_cpu_switch(&worker->scheduler, context);
+    if (is_begun) {
+      jitload_cpu_switch(&worker->scheduler, &worker->interrupted);
     } else {
-      jitload_cpu_call(&worker->scheduler, worker->plain_stack + kPlainStack, start_plain);
+      jitload_cpu_call(&worker->scheduler, stack_end, start);
     }
     worker->is_running = 0;
     if (worker->request == kHasEnded) break;
-    if (worker->is_launcher) check_signals(launch);
-    check_deadline(worker, current_thread(worker));
-    context = &worker->interrupted;
+    check_limits(worker);
+    is_begun = true;
   }
+  worker->current = NULL;
   if (launch->has_failed) set_float_modes(modes);
 }
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
 
-/* How many blocks a thread runs between two readings of the clock: as many as take a small part of kSignalInterval. */
-struct Pace {
-  int64_t next_check; /* when to check for signals next, in milliseconds */
-  int64_t last_time;
-  uint32_t blocks;
-};
-
-void look_at_clock(Pace* pace, Worker* worker) {
-  const int64_t time = now_ms();
-  if (time - pace->last_time > 4) {
-    pace->blocks = 1;
-  } else if (pace->blocks < 64) {
-    pace->blocks *= 2;
+/* Run the next blocks up to number `end`, unless the launch fails. */
+void run_blocks(Worker* worker, uint64_t first, uint64_t end) {
+  while (first < end && !__atomic_load_n(&worker->launch->has_failed, __ATOMIC_RELAXED)) {
+    go_to_block(&worker->block, first);
+    first += run_some_blocks(worker, end - first);
+    if (!worker->is_asked) continue;
+    worker->is_asked = 0;
+    check_limits(worker);
   }
-  if (worker->is_launcher && time != pace->last_time) admit_all_helpers(worker->launch);
-  pace->last_time = time;
-  if (time < pace->next_check) return;
-  if (worker->is_launcher) check_signals(worker->launch);
-  check_deadline(worker, NULL);
-  pace->next_check = now_ms() + kSignalInterval;
 }
 
 void run_ranges(Worker* worker, Launch* launch) {
-  const int64_t time = now_ms();
-  Pace pace = {time + kSignalInterval, time, 1};
+  const int64_t begin = now_ns();
   for (uint32_t i = 0; i < launch->range_count;) {
     Range* range = &launch->ranges[(helper_number + i) % launch->range_count];
     const uint64_t first = __atomic_fetch_add(&range->next, launch->chunk, __ATOMIC_RELAXED);
     const uint64_t end = first + launch->chunk < range->end ? first + launch->chunk : range->end;
     if (first >= end) ++i;
-    for (uint64_t number = first; number < end; look_at_clock(&pace, worker)) {
-      if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
-      go_to_block(&worker->block, number);
-      number += run_some_blocks(worker, end - number < pace.blocks ? end - number : pace.blocks);
-    }
+    run_blocks(worker, first, end);
+    if (launch->has_failed) return;
+    if (worker->is_launcher && now_ns() - begin > kLongGrid) admit_all_helpers(launch);
   }
 }
 
@@ -255,46 +231,25 @@ void run_ranges(Worker* worker, Launch* launch) {
 void run_first_blocks(Worker* worker, Launch* launch) {
   int64_t last_time = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks; count *= 2) {
-    const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
     const uint64_t first = launch->next;
-    while (launch->next < end) {
-      go_to_block(&worker->block, launch->next);
-      launch->next += run_some_blocks(worker, end - launch->next);
-      if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
-    }
-    const int64_t time = now_ns();
-    launch->block_ns = (time - last_time) / (int64_t)(end - first) + 1;
-    if (useful_helpers(launch) != 0) return;
-    if (time - last_time > kSignalInterval * 1000000) check_signals(launch);
+    launch->next = first + count < launch->blocks ? first + count : launch->blocks;
+    run_blocks(worker, first, launch->next);
     if (launch->has_failed) return;
+    const int64_t time = now_ns();
+    launch->block_ns = (time - last_time) / (int64_t)(launch->next - first) + 1;
+    if (useful_helpers(launch) != 0) return;
     last_time = time;
   }
-}
-
-/* Return whether the processor runs the plain loops that were compiled for AVX-512, see jitload_cpu.h. */
-uint32_t has_avx512() {
-#if defined(__x86_64__)
-  static const bool answer = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return answer;
-#else
-  return 0;
-#endif
-}
-
-void find_thread_memory() {
-  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
-    if (segment.p_type != PT_TLS) return;
-    jitload_cpu_thread_memory[0] = memory.begin;
-    jitload_cpu_thread_memory[1] = segment.p_memsz;
-  });
 }
 
 /* The worker of a thread, which frees its stacks when the thread ends. */
 struct ThreadWorker {
   Worker worker = {};
   void* signal_stack = make_signal_stack();
-  ThreadWorker() { enlist(&worker); }
+  ThreadWorker() {
+    find_own_memory();
+    enlist(&worker);
+  }
   ~ThreadWorker() {
     remove_signal_stack(signal_stack);
     delist(&worker);
@@ -317,24 +272,22 @@ bool has_plain_stack(Worker* worker) {
 }
 
 bool has_stacks(Worker* worker, bool is_helper) {
-  if (!runs_fibers(worker->launch->call)) return has_plain_stack(worker);
-  return reserve(worker, count_fibers(worker), is_helper);
+  if (worker->mode == JITLOAD_CPU_FIBERS) return reserve(worker, count_threads(worker->block), is_helper);
+  return has_plain_stack(worker);
 }
 
 void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   static thread_local ThreadWorker thread_worker;
   Worker* worker = &thread_worker.worker;
   jitload_cpu_current_worker = worker;
-  if (!kWatches && jitload_cpu_thread_memory[1] == 0) find_thread_memory();
   worker->launch = launch;
   worker->is_launcher = is_launcher;
   worker->is_uninterruptible = 0;
   worker->block = launch->call->block;
-  worker->block.has_avx512 = has_avx512();
-  worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
-  worker->is_in_fibers = 0;
+  worker->mode = launch->call->mode;
+  if (kWatches && !launch->call->is_unchecked && worker->mode == JITLOAD_CPU_LOOP) worker->mode = JITLOAD_CPU_SINGLY;
   worker->fault_address = NULL;
-  worker->is_launching = 1;
+  worker->launches = worker->launches + 1;
   if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
@@ -343,7 +296,7 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   } else {
     work(worker, launch);
   }
-  worker->is_launching = 0;
+  worker->launches = worker->launches + 1;
   jitload_cpu_current_worker = NULL;
 }
 

@@ -5,7 +5,6 @@
  * for, on a thread's stack, or in the library's own data.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -15,36 +14,6 @@ extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dyn
 namespace {
 
 constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a tensor is assumed to be meant for it */
-
-/* The memory of the library and of this thread. */
-struct OwnMemory {
-  Memory library;
-  Memory thread_local_data;
-  Memory stack;
-  bool is_complete;
-};
-thread_local OwnMemory own_memory;
-
-void find_own_memory() {
-  jitload_cpu_current_worker->is_uninterruptible = 1;
-  own_memory.library = {UINTPTR_MAX, 0};
-  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
-    if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
-    if (segment.p_type != PT_LOAD) return;
-    if (memory.begin < own_memory.library.begin) own_memory.library.begin = memory.begin;
-    if (memory.end > own_memory.library.end) own_memory.library.end = memory.end;
-  });
-  pthread_attr_t attributes;
-  void* low = NULL;
-  size_t size = 0;
-  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-    pthread_attr_getstack(&attributes, &low, &size);
-    pthread_attr_destroy(&attributes);
-  }
-  own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
-  own_memory.is_complete = true;
-  jitload_cpu_current_worker->is_uninterruptible = 0;
-}
 
 Memory memory_at(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
 
@@ -98,8 +67,9 @@ __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, 
 
 /* Return whether memory is that of threads and warps, which no others access. */
 inline bool is_of_threads(const Worker* worker, uintptr_t begin, size_t size) {
-  return contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size) ||
-         contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size);
+  const size_t warps = worker->warps == NULL ? 0 : worker->capacity / kWarp + 1;
+  return contains(kernel_stacks(worker), begin, size) ||
+         contains(memory_at(worker->warps, warps * sizeof(Warp)), begin, size);
 }
 
 /* Return whether an access touches dynamic shared memory that the launch did not ask for. */
@@ -111,14 +81,13 @@ inline bool is_unused_shared(const Worker* worker, uintptr_t begin, size_t size)
 
 inline void check(const void* memory, size_t size, bool is_write, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers || size == 0) return;
+  if (worker == NULL || worker->current == NULL || size == 0) return;
   const jitload_cpu_launch* call = worker->launch->call;
   const uintptr_t begin = (uintptr_t)memory;
   for (int i = 0; i < call->tensor_count; ++i) {
     if (contains({call->tensors[i].begin, call->tensors[i].end}, begin, size)) return;
   }
   if (is_of_threads(worker, begin, size)) return;
-  if (!own_memory.is_complete) find_own_memory();
   if (contains(own_memory.thread_local_data, begin, size) && !is_unused_shared(worker, begin, size)) return;
   if (contains(own_memory.library, begin, size)) return;
   if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;

@@ -38,7 +38,6 @@ struct Variable {
 
 /* What a worker knows about the block that it runs. */
 struct Steps {
-  Memory shared;
   uint64_t last_era, block_era;
   Path paths[kMostLanes];
   Variable variables[kVariables];
@@ -63,9 +62,6 @@ void step_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
 Steps* begin_steps(Worker* worker) {
   worker->is_uninterruptible = 1;
   Steps* steps = worker->steps = (Steps*)calloc(1, sizeof(Steps));
-  visit_own_segments([=](const ElfW(Phdr)& segment, Memory memory) {
-    if (steps != NULL && segment.p_type == PT_TLS) steps->shared = memory;
-  });
   worker->is_uninterruptible = 0;
   if (steps == NULL) {
     fail(worker, worker->current->index, "not enough memory for %zu bytes,", sizeof(Steps));

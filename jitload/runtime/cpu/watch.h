@@ -67,26 +67,12 @@ bool call_previous(const SignalHandler* handler, int number, siginfo_t* info, vo
 
 /* ---- the interruption ------------------------------------------------------------------------------------------ */
 
-Memory own_code;
-
-void find_own_code() {
-  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
-    if (segment.p_type == PT_LOAD && contains(memory, (uintptr_t)&find_own_code)) own_code = memory;
-  });
-}
-
 uintptr_t code_address(const void* context) {
 #if defined(__x86_64__)
   return (uintptr_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RIP];
 #else
   return (uintptr_t)((const ucontext_t*)context)->uc_mcontext.pc;
 #endif
-}
-
-bool is_on_own_stack(const Worker* worker, const void* address) {
-  const char* begin = worker->is_in_fibers ? worker->stacks : worker->plain_stack;
-  const size_t size = worker->is_in_fibers ? worker->capacity * kStack : kPlainStack;
-  return (const char*)address >= begin && (const char*)address < begin + size;
 }
 
 extern SignalHandler watch_handler;
@@ -104,11 +90,11 @@ void allow(int number) {
 void on_watch_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Worker* worker = jitload_cpu_current_worker;
-  const bool is_own_code = contains(own_code, code_address(context));
   if (worker == NULL) {
     call_previous(&watch_handler, number, info, context);
-  } else if (worker->is_running && !worker->is_uninterruptible && is_own_code && is_on_own_stack(worker, &error)) {
-    worker->interruptions_handled = worker->interruptions;
+  } else if (worker->is_running && !worker->is_uninterruptible && contains(own_memory.code, code_address(context)) &&
+             contains(kernel_stacks(worker), (uintptr_t)&error)) {
+    worker->is_asked = 0;
     const Request request = worker->request;
     worker->request = kIsInterrupted;
     allow(number);
@@ -122,17 +108,14 @@ SignalHandler watch_handler = {kWatchSignal, SA_RESTART, on_watch_signal, {}, fa
 
 /* ---- the watcher ----------------------------------------------------------------------------------------------- */
 
-/* Send the signal to all threads that still run the same kernel as at the last call; return whether there are any. With
- * `is_retry`, send it only to those that have not been interrupted since they were asked. */
+/* Ask all threads that run kernels to look at Python's signals and at the time; return whether there are any. A thread
+ * does so between two blocks, or when the signal comes. With `is_retry`, send it to those that have not done so yet. */
 bool interrupt_workers(bool is_retry) {
   bool is_asked = false;
   pthread_mutex_lock(&watch.mutex);
   for (Worker* worker = watch.first; worker != NULL; worker = worker->next) {
-    const bool is_same = worker->is_running && worker->run_number == worker->last_run_number;
-    worker->last_run_number = worker->run_number;
-    if (!is_same) worker->interruptions_handled = worker->interruptions;
-    if (is_same && !is_retry) ++worker->interruptions;
-    if (worker->interruptions == worker->interruptions_handled) continue;
+    if (!is_retry) worker->is_asked = worker->launches % 2;
+    if (!worker->is_asked || !worker->is_running) continue;
     install(&watch_handler);
     syscall(SYS_tgkill, getpid(), worker->thread_id, kWatchSignal);
     is_asked = true;
@@ -141,19 +124,20 @@ bool interrupt_workers(bool is_retry) {
   return is_asked;
 }
 
-/* Return how many kernels were run, and whether one runs now. */
-uint64_t count_runs() {
-  uint64_t runs = 0;
+/* Return how many launches have begun and have ended; the upper 16 bits are how many threads work on one now. */
+uint64_t count_launches() {
+  uint64_t launches = 0;
   pthread_mutex_lock(&watch.mutex);
   for (Worker* worker = watch.first; worker != NULL; worker = worker->next) {
-    runs += worker->run_number + ((uint64_t)worker->is_launching << 32);
+    const uint32_t count = worker->launches;
+    launches += count + ((uint64_t)(count % 2) << 48);
   }
   pthread_mutex_unlock(&watch.mutex);
-  return runs;
+  return launches;
 }
 
 void* watch_main(void*) {
-  uint64_t runs = count_runs();
+  uint64_t launches = count_launches();
   int64_t idle_time = 0;
   while (true) {
     usleep(kWatchInterval * 1000);
@@ -162,16 +146,16 @@ void* watch_main(void*) {
       usleep(kRetryInterval * 1000);
       is_asked = interrupt_workers(true);
     }
-    const uint64_t runs_now = count_runs();
-    idle_time = runs_now != runs || runs_now >> 32 != 0 ? 0 : idle_time + kWatchInterval;
-    runs = runs_now;
+    const uint64_t launches_now = count_launches();
+    idle_time = launches_now != launches || launches_now >> 48 != 0 ? 0 : idle_time + kWatchInterval;
+    launches = launches_now;
     if (idle_time < kIdleTime) continue;
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
-    /* A launch that does not see this store yet has set its is_launching, which count_runs() sees after this pause. So
+    /* A launch that does not see this store yet has counted itself, which count_launches() sees after this pause. So
      * launches need no fence. */
     usleep(1000);
     uint32_t expected = 0;
-    if (count_runs() == runs ||
+    if (count_launches() == launches ||
         !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
       return NULL;
     }
@@ -179,7 +163,7 @@ void* watch_main(void*) {
   }
 }
 
-/* Start the watcher unless it runs. The worker must have set `is_launching`. */
+/* Start the watcher unless it runs. The worker must have counted its launch. */
 void wake_watcher() {
   uint32_t expected = 0;
   if (__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
@@ -193,7 +177,6 @@ void enlist(Worker* worker) {
   own_worker = worker;
   worker->thread_id = (int)syscall(SYS_gettid);
   pthread_mutex_lock(&watch.mutex);
-  if (own_code.begin == 0) find_own_code();
   worker->next = watch.first;
   watch.first = worker;
   pthread_mutex_unlock(&watch.mutex);

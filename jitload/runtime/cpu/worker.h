@@ -2,6 +2,7 @@
 #pragma once
 
 #include <link.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -146,7 +147,7 @@ enum Request {
 
 /* What a thread that runs blocks keeps from block to block. */
 struct jitload_cpu_worker {
-  Fiber* current; /* the members that every wait needs come first */
+  Fiber* current; /* NULL outside of kernels and in plain loops. The members that every wait needs come first. */
   Warp* warps;
   uint32_t live;
   uint32_t arrived;
@@ -162,7 +163,8 @@ struct jitload_cpu_worker {
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
   char* plain_stack; /* the stack of kernels that cannot wait */
-  uint32_t plain_count; /* how many blocks such a kernel runs next */
+  uint32_t plain_count; /* how many blocks a plain loop runs next */
+  Fiber only_fiber;     /* on this stack, for kernels whose threads run one by one */
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
@@ -170,17 +172,14 @@ struct jitload_cpu_worker {
   struct Steps* steps; /* of kernels with volatile variables */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
-  int is_in_fibers;
+  int mode; /* how the launch's kernel runs, as in jitload_cpu_launch */
   int is_launcher;
   const void* fault_address;
   /* What the watcher and the handler of its signals use, see watch.h. */
   volatile int is_running; /* this thread runs kernel code, on a stack of this worker */
   volatile int is_uninterruptible; /* this thread holds a lock, or writes the message of an error */
-  volatile uint32_t run_number;
-  volatile uint32_t is_launching;
-  volatile uint32_t interruptions; /* how many the watcher has asked for */
-  volatile uint32_t interruptions_handled;
-  uint32_t last_run_number; /* the run_number that the watcher saw last */
+  volatile int is_asked; /* the watcher asks this thread to look at Python's signals and at the time */
+  volatile uint32_t launches; /* the number of launches that have begun, and of those that have ended */
   int thread_id;
   Worker* next;
   enum Request request; /* why the kernel switched to the scheduler */
@@ -192,7 +191,7 @@ __thread uintptr_t jitload_cpu_thread_memory[2];
 #ifdef JITLOAD_CPU_WATCHES
 /* The threadIdx, blockIdx, blockDim and gridDim of kernels with sanitize="race". */
 JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_block_index[3], jitload_cpu_block_dim[3],
-    jitload_cpu_grid_dim[3], jitload_cpu_shared_bytes;
+    jitload_cpu_grid_dim[3];
 #endif
 }
 
@@ -229,6 +228,13 @@ struct Launch {
   char error[1024];
 };
 
+/* Set `index` to the index of a thread of a block, whose threads are numbered from 0 on. */
+void set_thread_index(const jitload_cpu_block& block, uint32_t number, uint32_t index[3]) {
+  index[0] = number % block.block_dim[0];
+  index[1] = number / block.block_dim[0] % block.block_dim[1];
+  index[2] = number / block.block_dim[0] / block.block_dim[1];
+}
+
 /* Append the index of the current block, and of a thread unless it is NULL. */
 void append_place(char* text, size_t size, const Worker* worker, const uint32_t* thread) {
   const uint32_t* block = worker->block.block_index;
@@ -264,29 +270,49 @@ bool fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   __builtin_unreachable();
 }
 
-/* Call `visit` with each segment of this library and the segment's memory. For the segment of thread-local data, this
- * is the memory of this thread. */
-template <class Visit>
-void visit_own_segments(Visit visit) {
-  const auto visit_library = [](struct dl_phdr_info* info, size_t, void* visitor) -> int {
-    const auto memory_of = [=](const ElfW(Phdr)& segment) {
-      const bool is_thread_local = segment.p_type == PT_TLS;
-      const uintptr_t begin = is_thread_local ? (uintptr_t)info->dlpi_tls_data : info->dlpi_addr + segment.p_vaddr;
-      return Memory{begin, begin + segment.p_memsz};
-    };
-    bool is_own = false;
+/* The memory of this library and of this thread. Only the checks of sanitize= need the thread's stack. */
+struct OwnMemory {
+  Memory library;
+  Memory code;
+  Memory thread_local_data;
+  Memory stack;
+};
+thread_local OwnMemory own_memory;
+
+void find_own_memory() {
+  const auto visit = [](struct dl_phdr_info* info, size_t, void*) -> int {
+    own_memory.library = {UINTPTR_MAX, 0};
     for (int i = 0; i < info->dlpi_phnum; ++i) {
       const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-      is_own |= segment.p_type == PT_LOAD && contains(memory_of(segment), (uintptr_t)&leave);
+      const uintptr_t begin = info->dlpi_addr + segment.p_vaddr, end = begin + segment.p_memsz;
+      if (segment.p_type == PT_TLS) {
+        const uintptr_t data = (uintptr_t)info->dlpi_tls_data;
+        own_memory.thread_local_data = {data, data + segment.p_memsz};
+        if (!kWatches) jitload_cpu_thread_memory[0] = data, jitload_cpu_thread_memory[1] = segment.p_memsz;
+      }
+      if (segment.p_type != PT_LOAD) continue;
+      if (contains({begin, end}, (uintptr_t)&leave)) own_memory.code = {begin, end};
+      if (begin < own_memory.library.begin) own_memory.library.begin = begin;
+      if (end > own_memory.library.end) own_memory.library.end = end;
     }
-    for (int i = 0; is_own && i < info->dlpi_phnum; ++i) {
-      const Memory memory = memory_of(info->dlpi_phdr[i]);
-      /* `begin` is 0 if this thread has not used its thread-local data yet. */
-      if (memory.begin != 0) (*(Visit*)visitor)(info->dlpi_phdr[i], memory);
-    }
-    return is_own;
+    return own_memory.code.begin != 0;
   };
-  dl_iterate_phdr(visit_library, &visit);
+  dl_iterate_phdr(visit, NULL);
+  pthread_attr_t attributes;
+  if (kWatches && pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    void* low;
+    size_t size;
+    pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+    own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
+  }
+}
+
+/* Return the memory of the stacks on which the threads of a kernel run. */
+Memory kernel_stacks(const Worker* worker) {
+  const bool are_fibers = worker->mode == JITLOAD_CPU_FIBERS;
+  const uintptr_t begin = (uintptr_t)(are_fibers ? worker->stacks : worker->plain_stack);
+  return {begin, begin + (are_fibers ? worker->capacity * kStack : kPlainStack)};
 }
 
 int64_t now_ns() {
