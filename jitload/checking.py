@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -24,10 +23,10 @@ from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.inspection.code import check_single_kernel
 from jitload.kernels.bounds import compile_plainly
 from jitload.kernels.source import device_source
-from jitload.loader.function import Library, TypedFunction, kernel_of
+from jitload.loader.function import TypedFunction, kernel_of
 from jitload.loader.variants import explain_call
 from jitload.measuring.memory import Extent, extent_of, merge_extents
-from jitload.model import Cubin, Parameter
+from jitload.model import Parameter
 from jitload.pipeline import load_request
 from jitload.request.kind import kernels_alone
 from jitload.request.options import cpu_options
@@ -104,18 +103,15 @@ def extents_of(function: TypedFunction) -> Extents:
         ToolchainError: There is no NVRTC.
     """
     check_single_kernel(function._jitload_facts)
-    arch = next((arch for arch in _request_of(function).archs if arch != CPU), _ANY_GPU)
-    kernel = kernel_of(function._jitload_facts)
-    cubins = _compile_plainly(function._jitload_library, arch)
-    ptx, symbol = next((cubin.ptx, k.symbol) for cubin in cubins for k in cubin.kernels if k.name == kernel.name)
+    request, library = _request_of(function), function._jitload_library
+    if not library.plain_cubins:
+        arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
+        parts = groups(expand(kernels_alone(request._replace(archs=(arch,)))))
+        toolchain = find_cuda_toolchain(request.settings)
+        library.plain_cubins = [compile_plainly(device_source(part), arch, toolchain).cubin for part in parts]
+    kernel, kernels = kernel_of(function._jitload_facts), [(c.ptx, k) for c in library.plain_cubins for k in c.kernels]
+    ptx, symbol = next((ptx, k.symbol) for ptx, k in kernels if k.name == kernel.name)
     return read_extents(ptx, symbol, kernel.parameters)
-
-
-@lru_cache(maxsize=2)  # variants that are tuned are kernels of one library
-def _compile_plainly(library: Library, arch: str) -> tuple[Cubin, ...]:
-    request = expand(kernels_alone(library.request._replace(archs=(arch,))))
-    toolchain = find_cuda_toolchain(request.settings)
-    return tuple(compile_plainly(device_source(group), arch, toolchain).cubin for group in groups(request))
 
 
 def _request_of(function: TypedFunction) -> Request:
