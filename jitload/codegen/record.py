@@ -186,10 +186,11 @@ def _declarations() -> tuple[dict[str, int], dict[str, str]]:
     """Return the constants of the headers without their prefix, and the members of the structures as texts."""
     text = "".join((_HEADERS / name).read_text("utf-8") for name in ("record.h", "expression.h", "triton.h"))
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    constants = {}
+    constants: dict[str, int] = {}
     for enumeration in _ENUMERATION.findall(text):
-        for number, (name, value) in enumerate(_ENUMERATOR.findall(enumeration)):
-            constants[name] = int(value or number)
+        number = -1
+        for name, value in _ENUMERATOR.findall(enumeration):
+            constants[name] = number = int(value) if value else number + 1
     return constants, dict(_STRUCTURE.findall(text))
 
 
