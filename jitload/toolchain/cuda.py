@@ -1,4 +1,4 @@
-"""Finds NVRTC, nvJitLink and the CUDA headers, and chooses a release that the driver can run."""
+"""Finds NVRTC and the CUDA headers, and chooses a release that the driver can run."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_bl
 namespace {
 
 #ifdef JITLOAD_CPU_WATCHES
-constexpr bool kWatches = true; /* with sanitize= or debug=: every thread is a fiber, and accesses are checked */
+constexpr bool kWatches = true; /* with sanitize= or debug=: each thread runs by itself, and its accesses are checked */
 #else
 constexpr bool kWatches = false;
 #endif
