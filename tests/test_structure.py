@@ -100,7 +100,6 @@ def test_the_guide_for_contributors_names_packages_and_files_that_exist():
     names = set(re.findall(r"`([\w./]+\.(?:py|h|cc|md|json))`", guide)) - {"README.md", "CHANGELOG.md"}
     missing = [name for name in sorted(names) if not any(path.endswith(f"/{name}") for path in files)]
     assert missing == [], f"CONTRIBUTING.md names {missing}, which do not exist"
-    code = [ROOT / path[1:] for path in files if path.endswith((".py", ".h", ".cc"))]
-    texts = " ".join(path.read_text("utf-8", "replace") for path in code)
-    identifiers = {*re.findall(r"`(\w*_\w+)`", guide)} - {*re.findall(r"\w+", texts)}
+    code = " ".join((ROOT / f[1:]).read_text("utf-8", "replace") for f in files if f.endswith((".py", ".h", ".cc")))
+    identifiers = {*re.findall(r"`(\w*_\w+)`", guide)} - {*re.findall(r"\w+", code)}
     assert not identifiers, f"CONTRIBUTING.md names {identifiers}, which do not exist"
