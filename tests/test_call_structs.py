@@ -138,7 +138,7 @@ def test_a_pointer_to_pointers_takes_addresses(mod):
 # A structure, and the layout of a parameter of that type.
 LAYOUTS = {
     "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8;?4*1@12",
-    "template <class A, int N> struct Two { A a; Box<A> b[N]; }; @ Two<float, 2>":
+    "template <class A, char N> struct Two { A a; Box<A> b[N]; }; struct Twos { Two<float, 2> t[1]; }; @ Twos":
         "f4*1@0;f4*1@4;i4*1@8;f4*1@12;i4*1@16",
     "struct D : public Box<float> { short s; }; @ D": "i2*1@8;?8*1@0;?2*1@10",
     "struct Un { float q; union { int i; float f; }; struct { float x; struct { int y; } in; }; }; @ Un":
@@ -147,7 +147,7 @@ LAYOUTS = {
     "#define HIDDEN char c;\n#define VIA HIDDEN\nstruct Hid { char a; VIA int n; }; @ Hid": "i1*1@0;i4*1@4;?3*1@1",
     "#define REAL float\n#define N 2\nstruct Plain { REAL a[N][3]; float4 v[N]; }; @ Plain":
         "f4*6@0/12;f4*8@32/16;?8*1@24",
-    "struct Bits { float a; int b, c : 3; }; @ Bits": "f4*1@0;i4*1@4;?4*1@8",
+    "struct Bits { template <class T, T = T{}> struct In; float a; int b, c : 3; }; @ Bits": "f4*1@0;i4*1@4;?4*1@8",
     "struct Arr { __half h; dim3 g; enum K { A1 } k; void (*f)(int); unsigned char t[2][2][2]; }; @ Arr":
         "f2*1@0;u4*3@4;u8*1@24;u1*8@32/4/2;?2*1@2;?8*1@16",
     "struct Virt { __device__ Virt() : n(1) {} int n; __device__ int get() const { return n; } static const int S = 1;"

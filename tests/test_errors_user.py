@@ -110,7 +110,7 @@ def test_a_kernel_expression_with_other_code_is_refused_before_nvrtc():
 
 BAD_OPTIONS = [
     ({"extra_cuda_cflags": "-O3"}, "extra_cuda_cflags must be a list of str, one option each, got '-O3'"),
-    ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
+    ({"extra_cuda_cflags": ["-rdc=maybe"]}, "extra_cuda_cflags has '-rdc=maybe', where nvcc expects true or false"),
     ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, at which compilers stop reading"),
     ({"extra_include_paths": 5}, "extra_include_paths must be a path or a list of paths, got 5"),
 ]

@@ -227,7 +227,8 @@ def read_variables(declaration: Sequence[Token]) -> Iterator[tuple[str, str]]:
     for tokens in (first, *([*specifiers, *other] for other in others)):
         groups = [tokens[start : end + 1] for start, end in _groups(tokens) if tokens[start].text != "["]
         starts = {group[0].text for group in groups}
-        if "(" in starts and not _inner_declarator(tokens):
+        inner = _inner_declarator(tokens)
+        if "(" in starts and (inner is None or any(token.text == "(" for token in tokens[slice(*inner)])):
             return  # a function, perhaps with the members that a constructor initializes
         type_, name = _read_parameter([token for group in groups for token in group])
         if name and ":" not in starts:

@@ -19,8 +19,9 @@ from jitload.cpptext.lexer import Token, join_lines, strip_comments, strip_heade
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
-# are those under NVRTC: None means undefined, and `_jitload` a number that is not known.
-NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": "_jitload"}
+# are those under NVRTC. None means undefined.
+_UNKNOWN = "_jitload"  # stands for a number that is not known
+NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": _UNKNOWN}
 HEADER_NAME = r'"([^"\n]+)"|<([^>\n]+)>'
 
 _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
@@ -302,9 +303,10 @@ def _condition(text: str, macros: Macros) -> int | None:
     """Return the value of a condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
 
     def is_defined(match: re.Match[str]) -> str:
-        return f"{macros.is_defined(match[1] or match[2])}"
+        value = macros.is_defined(match[1] or match[2])
+        return _UNKNOWN if value is None else str(int(value))
 
-    if len(text) > _MAX_LENGTH or not text.isascii() or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
+    if not text.isascii():
         return None
     text = re.sub(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))", is_defined, text)
     values = {_value_of(expanded, macros) for expanded in macros.expansions(text, undefined="0") or ("",)}
@@ -316,6 +318,8 @@ def _value_of(text: str, macros: Macros) -> int | None:
 
     The condition is rewritten for Python's parser, with `~` for `!`, which has the same precedence.
     """
+    if len(text) > _MAX_LENGTH or not text.isascii() or re.search(r"[~\"']|\b(?:True|False|None)\b", text):
+        return None
     text = re.sub(rf"\b{_INTEGER}\b", r"\1", re.sub(r"!(?!=)|\bnot\b", "~", text))
     try:
         return _evaluate(ast.parse(text.replace("&&", " and ").replace("||", " or ").strip(), mode="eval").body, macros)

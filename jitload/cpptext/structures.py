@@ -14,6 +14,7 @@ from jitload.cpptext.declarations import read_variables
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.scopes import (
     SPACES,
+    body_start,
     declarations_in,
     find_closing,
     plain_words,
@@ -144,13 +145,14 @@ def _walk(
 
     `scope` are the enclosing namespaces and classes. `is_template` says whether an enclosing class is a template.
     """
-    for names, tokens, opening in declarations_in(code, scope):
+    for names, tokens, _ in declarations_in(code, scope):
         declaration = tokens[template_end(tokens) :]
-        head = [token.text for token in opening[template_end(tokens) :]]
-        body = declaration[len(head) + 1 : find_closing(declaration, len(head))] if len(opening) < len(tokens) else ()
+        opening = body_start(declaration)
+        head = [token.text for token in declaration[:opening]]
+        body = () if opening is None else declaration[opening + 1 : find_closing(declaration, opening)]
         if head[:1] == ["using"] and head[2:3] == ["="]:
             yield Alias(head[1], type_name(" ".join(head[3:])))
-        elif head[:1] == ["typedef"] and len(opening) == len(tokens):
+        elif head[:1] == ["typedef"] and opening is None:
             yield Alias(head[-1], type_name(" ".join(head[1:-1])))
         elif any(space in head for space in SPACES):
             if (_NOT_A_FIELD - {"static", "extern"}).isdisjoint(head):

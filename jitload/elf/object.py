@@ -36,7 +36,7 @@ class ObjectFile:
             problem = _find_problem(self._file)
             self._symbols = [] if problem else self._file.symbols()
         except ElfError as error:
-            raise LoadError(f"{path} is not a 64-bit little-endian object file: {error}") from error
+            raise LoadError(f"{path} is not a 64-bit little-endian object file: {error}. Compile it again.") from error
         if problem:
             raise LoadError(f"{path} {problem}")
 

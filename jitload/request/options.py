@@ -149,6 +149,8 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     """
     result: list[str] = []
     for option, value, words in _read_options(options):
+        if option is _RELOCATABLE and value not in ("true", "false"):
+            raise _error(f"has {' '.join(words)!r}, where nvcc expects true or false")
         if option is not None and option is not _LIBRARY:
             result += () if option.nvrtc is None else (option.nvrtc + value,)
             continue

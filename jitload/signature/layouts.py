@@ -219,7 +219,8 @@ def _read_layout(readable: str) -> Layout | None:
     for part in parts:
         first, second, *types = template_arguments(part)
         if types:
-            members.append(Member(int(first[:-2]), int(second[:-2]), types[0]))
+            is_reference = re.search(r"&$|\(&+\)", types[0])  # `sizeof` gives the size of what it refers to
+            members.append(Member(int(first[:-2]), 8 if is_reference else int(second[:-2]), types[0]))
         elif int(first[:-2]) != name_number(_without_arguments(name)):
             return None  # the guess matched another structure with members of these names
         else:
@@ -246,7 +247,7 @@ def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
 
 def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
     """Yield a member's contents in the format of `Parameter.layout`: `f4*2@8` is two floats of four bytes at byte 8."""
-    array = re.fullmatch(r"([^()]*?) ?((?:\[\d+\])+)", member.type)  # parentheses are in types of pointers
+    array = re.fullmatch(r"(.*?[^) ]) ?((?:\[\d+\])+)", member.type)  # but not a pointer, `float (*) [4]`
     element = (array[1] if array else member.type).removesuffix(" const")
     extents = [int(extent) for extent in re.findall(r"\d+", array[2])] if array else []
     count = math.prod(extents)
