@@ -393,7 +393,7 @@ def _distrust(
     is_own_group = status.st_gid in (os.getgid(), 0)
     if status.st_mode & stat.S_IWGRP and not is_own_group and settings is not None and not settings.trusts_group:
         return (
-            f"group {status.st_gid} can write to {path}. Repair it with: chmod g-w '{path}', or trust the group with "
-            "JITLOAD_TRUST_GROUP=1."
+            f"group {status.st_gid} can write to {path}; JITLOAD_TRUST_GROUP=1 trusts groups. Repair it with: "
+            f"chmod g-w '{path}'"
         )
     return ""

@@ -50,7 +50,10 @@ def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
 
 def _typed_function(name: str, function: TypedFunction) -> str:
     signature = function.__signature__
-    own = inspect.Parameter("_self" if "self" in signature.parameters else "self", inspect.Parameter.POSITIONAL_ONLY)
+    own_name = "self"
+    while own_name in signature.parameters:
+        own_name = f"_{own_name}"
+    own = inspect.Parameter(own_name, inspect.Parameter.POSITIONAL_ONLY)
     call = str(signature.replace(parameters=[own, *signature.parameters.values()]))
     is_kernel = "kernel" in function._jitload_facts
     return _TYPED_FUNCTION.format(

@@ -54,7 +54,8 @@ def needs_this_process(request: Any) -> bool:
         data = pickle.dumps(request)
     except Exception:  # noqa: BLE001  whatever a user's object raises
         return True
-    return any(str(argument).partition(":")[0] == _MAIN for _, argument, _ in pickletools.genops(data))
+    texts = (argument for _, argument, _ in pickletools.genops(data) if isinstance(argument, str))
+    return any(text.partition(":")[0] == _MAIN for text in texts)
 
 
 def import_object(path: str, label: str) -> Any:

@@ -109,6 +109,6 @@ int jitload_launch_on_cpu(const jitload_request* request) {
   const int code = jitload_cpu_run(&launch, &error);
   if (code == -1) return jitload_fail("RuntimeError", "%s", error);
   /* Some callers go through tvm-ffi. Before 0.1.9 it reads only the code; since then it also reads the error. */
-  if (code == JITLOAD_CPU_INTERRUPTED) TVMFFIErrorSetRaisedFromCStr("EnvErrorAlreadySet", "");
+  if (code == JITLOAD_CPU_INTERRUPTED) jitload_fail("EnvErrorAlreadySet", "%s", "");
   return code;
 }
