@@ -14,6 +14,7 @@
 #include <jitload/record.h>
 
 #define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define JITLOAD_ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
@@ -167,7 +168,7 @@ static inline uint64_t jitload_encode_float(const jitload_param* param, double v
 
 /* ---- reading one argument; 0 means that it is invalid ---------------------------------------------------------- */
 
-static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIAny* value, uint64_t* out,
+static JITLOAD_ALWAYS_INLINE int jitload_read_pointer(const jitload_param* param, const TVMFFIAny* value, uint64_t* out,
                                        int32_t* device) {
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) return jitload_read_address(param, value, out) && jitload_is_aligned(param, *out);
@@ -190,7 +191,7 @@ static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIA
   return jitload_is_aligned(param, *out);
 }
 
-static inline int jitload_read_number(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
+static JITLOAD_ALWAYS_INLINE int jitload_read_number(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
   const int32_t type = value->type_index;
   const int is_int = type == kTVMFFIInt || type == kTVMFFIBool;
   switch (param->kind) {
@@ -206,7 +207,7 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
     default: {
       const double number = type == kTVMFFIFloat ? value->v_float64 : (double)value->v_int64;
       *out = jitload_encode_float(param, number);
-      if ((param->flags & JITLOAD_FINITE) && __builtin_isfinite(number)) { /* a 16-bit float */
+      if (__builtin_expect(param->flags & JITLOAD_FINITE, 0) && __builtin_isfinite(number)) { /* a 16-bit float */
         return (is_int || type == kTVMFFIFloat) && (*out & 0x7fff) != (param->dtype_code == kDLBfloat ? 0x7f80 : 0x7c00);
       }
       return is_int || type == kTVMFFIFloat;

@@ -5,8 +5,6 @@
 
 #include "runtime.h"
 
-#define JITLOAD_ALWAYS_INLINE inline __attribute__((always_inline))
-
 enum { JITLOAD_KEEP_EVERY = 64 };
 
 /* Which arguments programs of the evaluator read. */
