@@ -31,6 +31,7 @@ def link_library(request: Request, work_dir: Path, *, is_urgent: bool = True) ->
     ninja = find_ninja(request.settings)
     run_ninja(ninja, work_dir, name=request.name, is_urgent=is_urgent)
     check_is_made(work_dir / request.product, compiler.command)
+    (work_dir / "wrapper.o").unlink(missing_ok=True)  # another copy of all cubins
 
 
 def is_whole(recorded: Entry, cache_dir: Path) -> bool:

@@ -31,7 +31,7 @@ _INTERMEDIATE = re.compile(r"\bjitload_unit\.(?!cu\b)")  # in the name of an int
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
 _VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that nvcc must pass on unchanged
-_KEEP = re.compile(r"--?(?:keep|save-temps)")
+_KEEP = re.compile(r"--?(?:keep(?!-device)|save-temps)")
 _OUTPUT_OPTIONS = {"cudafe++": "--gen_c_file_name", "fatbinary": "--embedded-fatbin="}
 _log = logging.getLogger(__name__)
 
