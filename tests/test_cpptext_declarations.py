@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from jitload.candidate import Candidate
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.structures import find_declarations
 
 
 def only(text: str) -> Candidate:
@@ -98,8 +99,7 @@ def test_forward_declarations_are_merged():
 
 
 def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken():
-    branches = ("int rows, int n, int cols", "int cols, int n, int rows")
-    first, second = (f"__global__ void k({names}) {{}}" for names in branches)
+    first, second = (f"__global__ void k(int {a}, int n, int {b}) {{}}" for a, b in (("m", "l"), ("l", "m")))
     assert only(f"#if A\n{first}\n#else\n{second}\n#endif").parameters == ("", "n", "")
 
 
@@ -116,3 +116,4 @@ def test_no_text_is_too_broken(words):
     for candidate in find_candidates(("".join(words), " ".join(words))):
         assert len(candidate.parameters) == len(candidate.types)
         assert candidate.line >= 1
+    assert not find_declarations((f"__device__ {' '.join(words)};",)).aliases

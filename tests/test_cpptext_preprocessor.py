@@ -30,7 +30,6 @@ CONDITIONS = {
     "#define M ~N\n#if M": None,
     "#if N == '2'": None,
     "#if F(N)": None,
-    "#if 0 || 1": True,
     "#if defined(NEVER) && !defined(A) || VERSION > 2": False,
     f"#if {'(' * 5000}0": None,
     "#if __RESERVED": None,

@@ -270,10 +270,9 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
         kept = [token for index, token in enumerate(declaration) if index not in names[-1:]]
         return write_tokens(kept), declaration[names[-1]].text if names else ""
     dimensions: list[Token] = []
-    while declaration and declaration[-1].text == "]":
-        start = max(index for index in range(len(declaration)) if declaration[index].text == "[")
-        dimensions = declaration[start:] + dimensions
-        declaration = declaration[:start]
+    while (starts := [i for i, token in enumerate(declaration) if token.text == "["]) and declaration[-1].text == "]":
+        dimensions = declaration[starts[-1] :] + dimensions
+        declaration = declaration[: starts[-1]]
     name = ""
     if declaration and _ends_with_name(declaration):
         name = declaration.pop().text
