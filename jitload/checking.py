@@ -21,12 +21,12 @@ from jitload.bounds.extents import Extents, read_extents
 from jitload.cpu.text import without_gpu_headers
 from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.inspection.code import check_single_kernel
-from jitload.kernels.bounds import compile_plainly
+from jitload.kernels.bounds import compile_plainly, depends_on_target
 from jitload.kernels.source import device_source
 from jitload.loader.function import TypedFunction, kernel_of
 from jitload.loader.variants import explain_call
 from jitload.measuring.memory import Extent, extent_of, merge_extents
-from jitload.model import Parameter
+from jitload.model import Kernel, Parameter
 from jitload.pipeline import load_request
 from jitload.request.kind import kernels_alone
 from jitload.request.options import cpu_options
@@ -98,6 +98,8 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
 def extents_of(function: TypedFunction) -> Extents:
     """Return what a launch touches of each tensor, for the first GPU among the architectures of the function.
 
+    If the code may differ for the others, it may also read what it does not read for this GPU.
+
     Raises:
         JitLoadError: The function does not have exactly one kernel, or its CUDA source is not at hand.
         ToolchainError: There is no NVRTC.
@@ -108,10 +110,26 @@ def extents_of(function: TypedFunction) -> Extents:
         arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
         parts = groups(expand(kernels_alone(request._replace(archs=(arch,)))))
         toolchain = find_cuda_toolchain(request.settings)
-        library.plain_cubins = [compile_plainly(device_source(part), arch, toolchain).cubin for part in parts]
-    kernel, kernels = kernel_of(function._jitload_facts), [(c.ptx, k) for c in library.plain_cubins for k in c.kernels]
-    ptx, symbol = next((ptx, k.symbol) for ptx, k in kernels if k.name == kernel.name)
-    return read_extents(ptx, symbol, kernel.parameters)
+        library.plain_cubins = [
+            (compile_plainly(source, arch, toolchain).cubin, request.archs != (arch,) and depends_on_target(source))
+            for source in map(device_source, parts)
+        ]
+    kernel, facts = kernel_of(function._jitload_facts), function._jitload_facts
+    kernels = [(k, cubin.ptx, may_differ) for cubin, may_differ in library.plain_cubins for k in cubin.kernels]
+    kernels = [each for each in kernels if _base_name(each[0]) == _base_name(kernel)]
+    kernels.sort(key=lambda each: (each[0].symbol != kernel.symbol, each[0].name != kernel.name))
+    if len(facts.get("tune", {}).get("variants", ())) < 2:  # or else a call may launch any of them
+        kernels = [each for each in kernels if kernel.symbol == kernels[0][0].symbol == each[0].symbol] or kernels
+    extents, *others = (read_extents(ptx, k.symbol, kernel.parameters) for k, ptx, _ in kernels)
+    for name, extent in extents.items():
+        is_read = any(other.get(name, extent).is_read for other in (extents, *others))
+        extents[name] = extent._replace(is_read=is_read or any(may_differ for _, _, may_differ in kernels))
+    return extents
+
+
+def _base_name(kernel: Kernel) -> str:
+    """Return the name of a kernel without template arguments."""
+    return kernel.name.partition("<")[0]
 
 
 def _request_of(function: TypedFunction) -> Request:

@@ -133,11 +133,20 @@ def test_tensors_that_a_kernel_only_stores_to_are_known(arch):
     assert {text: not may_read(mod[f"k{n}"], 1) for n, text in enumerate(STORES)} == STORES
 
 
+PART = 'unsigned low; asm volatile("ld.param.u32 %0, [f_param_0];" : "=r"(low)); *y = 1;'
+UNKNOWN = {
+    "template <class T> __global__ void f(T* y) { *y = 1; }": ("f<{y.dtype}>", {"dtypes": ["float32", "int32"]}, "cpu"),
+    "__global__ void f(int* y) { *y = 1; } __global__ void f(int* y, int i) { y[i]++; }": ("f(int*, int)", {}, "cpu"),
+    "__global__ void f(int* y) {\n#ifdef JITLOAD_CPU\n ++\n#endif\n *y = 1; }": ("f", {}, "cpu"),
+    f'extern "C" __global__ void f(int* y) {{ {PART} }}': ("f", {}, "sm_90"),
+}
+
+
 def test_what_is_not_known_may_be_read():
     mod = load("cpu")
     assert not may_read(mod.mask, 1)
     assert may_read(mod.gather, 0)
     assert may_read(print, 0)
-    several = jitload.Launch(kernel="f<{y.dtype}>", dtypes=["float32", "int32"])
-    text = "template <class T> __global__ void f(T* y) { *y = 1; }"
-    assert may_read(jitload.load_inline("several", cuda_sources=text, functions={"f": several}, arch="cpu").f, 0)
+    for text, (kernel, options, arch) in UNKNOWN.items():
+        functions = {"f": jitload.Launch(kernel=kernel, **options)}
+        assert may_read(jitload.load_inline("unknown", cuda_sources=text, functions=functions, arch=arch).f, 0), text

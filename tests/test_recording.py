@@ -141,7 +141,7 @@ def test_the_command_runs_a_program(tmp_path, capsys):
 
 
 def test_triton_kernels_are_recorded(record, cache, tmp_path):
-    pytest.importorskip("triton")
+    triton = pytest.importorskip("triton")
     import torch
     import triton_kernels
     from triton_support import ADD as SIGNATURE
@@ -150,7 +150,8 @@ def test_triton_kernels_are_recorded(record, cache, tmp_path):
     jitload.load_triton("ops", triton_kernels.vector_add, signature=SIGNATURE, constexprs={"BLOCK": 256}, **words)
     x = torch.empty(64, device="meta")
     jitload.load_triton("args", triton_kernels.vector_add, x, x, x, 1, BLOCK=128, num_warps=8, **words)
-    jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=128, **words)
+    block = triton.language.constexpr(128)
+    jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=block, **words)
     jitload.load_triton("default", triton_kernels.with_a_default_of_an_option, x, grid=1, arch=ARCH)
     jitload.load_triton("by position", triton_kernels.with_a_default_of_an_option, x, 4, grid=1, arch=ARCH)
     from test_triton_request import load_tuned_add, write_choices

@@ -284,6 +284,8 @@ class Execution:
         has_result = bool(targets := _destinations(instruction)) and not instruction.guard
         result = self._result(instruction) if has_result else None
         for operand in instruction.operands[has_result:]:
+            if instruction.root != "ld" or result is None:  # a part of a pointer is loaded, or its address is taken
+                self.addresses += [Address(pointer, instruction) for pointer in self._pointers_of(operand)]
             registers = [self._registers.get(name) for name in re.findall(r"[%\w$]+", operand)]
             values = [register for register in registers if isinstance(register, Value)]
             match = _ADDRESS.fullmatch(operand)
@@ -293,6 +295,12 @@ class Execution:
             elif match is None and result is None and instruction.root not in _HARMLESS:
                 self.addresses += [Address(value, instruction) for value in values]
         self._registers |= {name: result or self._unknown() for name in targets}
+
+    def _pointers_of(self, operand: str) -> list[Value]:
+        """Return the pointers that are passed in the parameters of the kernel that an operand names."""
+        names = {*re.findall(r"[\w$]+", operand)}.intersection(self.entry.parameters)
+        registers = [self._initial.get(f"[{name}]64") for name in names]
+        return [each for each in registers if isinstance(each, Value) and self.pointers_in(each)]
 
     def _read(self, operand: str) -> Register:
         if _CONSTANT.fullmatch(operand):

@@ -45,8 +45,7 @@ def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str,
 
     Leave out kernels without such a launch.
     """
-    differing = [f for f in source.cpu_flags if re.match("-[DUIi]", f) and (len(f) == 2 or f not in source.options)]
-    if differing or any(map(_DEPENDS_ON_TARGET.search, (*source.piece_texts, *source.reading.header_texts))):
+    if depends_on_target(source):
         return {}
     from jitload.bounds.extents import separation_steps
 
@@ -56,6 +55,13 @@ def find_separation(source: DeviceSource, toolchain: CudaToolchain) -> dict[str,
         return {}
     kernels = {k.name: separation_steps(code.cubin.ptx, k.symbol, k.parameters) for k in code.cubin.kernels}
     return {name: steps for name, steps in kernels.items() if steps}
+
+
+def depends_on_target(source: DeviceSource) -> bool:
+    """Return whether a compiler may compile other code for another GPU or for the CPU."""
+    differing = [f for f in source.cpu_flags if re.match("-[DUIi]", f) and (len(f) == 2 or f not in source.options)]
+    texts = (*source.piece_texts, *source.reading.header_texts)
+    return bool(differing) or any(map(_DEPENDS_ON_TARGET.search, texts))
 
 
 def compile_plainly(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:

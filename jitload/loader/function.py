@@ -54,7 +54,8 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         explain: The library's function that tells what a call would launch.
         request: The request that the library was built for, or None.
         first_calls: The functions with what their first calls have chosen, by name.
-        plain_cubins: The kernels compiled once more for `f.extents`, if it has been asked for.
+        plain_cubins: The kernels compiled once more for `f.extents`, if it has been asked for, and whether their code
+            may differ on other targets of the library.
     """
 
     __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "plain_cubins", "request")
@@ -65,7 +66,7 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         self.origin = origin
         self.request = request
         self.first_calls: dict[str, TypedFunction] = {}
-        self.plain_cubins: list[Cubin] = []
+        self.plain_cubins: list[tuple[Cubin, bool]] = []
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython

@@ -313,6 +313,7 @@ def _hinted_type(types: Any, attribute: Any, value: Any, backend: Any) -> Any:
     if types == "constexpr":
         from triton.language import constexpr
 
+        value = plain_value(value)
         return None if value is None else "i32:1" if type(value) is int and value == 1 else constexpr(value)
     is_multiple = isinstance(attribute, str) and ["tt.divisibility", 16] in backend.parse_attr(attribute)
     return f"{types}:16" if is_multiple else str(types)

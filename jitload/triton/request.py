@@ -22,6 +22,7 @@ from jitload.triton.kernel import (
     example_arguments,
     import_name,
     is_cubin,
+    plain_value,
     read_kernel,
 )
 from jitload.triton.key import cubin_parts, kernel_parts, plan_parts
@@ -77,8 +78,11 @@ def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
     if spec.signature is None and spec.variants is None and source is not None and source.kernel is not None:
         spec = assign_keywords(source.kernel, spec)
         spec = resolve_spec(source.kernel, spec, capability_of(request.archs[0])[0])
-    own = {name: getattr(spec, name) for name in ("signature", "constexprs", "config", "variants")}
-    return {**own, **spec.options}
+    constexprs, options = (
+        {name: plain_value(value) for name, value in values.items()} for values in (spec.constexprs, spec.options)
+    )
+    own = {name: getattr(spec, name) for name in ("signature", "config", "variants")}
+    return {**own, "constexprs": constexprs, **options}
 
 
 def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
