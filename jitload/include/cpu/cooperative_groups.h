@@ -122,7 +122,9 @@ class lanes : public thread_group {
     static_assert(__is_trivially_copyable(Value), "a group exchanges values that can be copied as bytes");
     static_assert(sizeof(Value) <= 32, "a group exchanges values of at most 32 bytes");
     const int source = self().__jitload_lane_of(mode, distance);
-    if (source < 0) __jitload_stop("%s reads from a thread that does not take part: it is undefined on a GPU", name);
+    if (source < 0) {
+      __jitload_stop("%s reads from a thread that does not take part: the value is undefined on a GPU", name);
+    }
     return __jitload_shuffle(__jitload_mask(), value, source, name);
   }
 

@@ -169,15 +169,18 @@ void start_fiber() {
   finish(worker);
 }
 
-/* Run all threads of a block one by one, because they never wait. */
+/* Run all threads of some blocks one by one, because they never wait. */
 void start_singly() {
   Worker* worker = jitload_cpu_current_worker;
   Fiber* fiber = worker->current;
   const uint32_t threads = count_threads(worker->block), at_once = kWatches ? 1 : threads;
-  for (uint32_t number = 0; number < threads; number += at_once) {
-    fiber->number = number;
-    set_thread_index(worker->block, number, fiber->index);
-    run_threads(worker, fiber, at_once);
+  for (uint32_t blocks = worker->plain_count;; ++worker->block.block_index[0]) {
+    for (uint32_t number = 0; number < threads; number += at_once) {
+      fiber->number = number;
+      set_thread_index(worker->block, number, fiber->index);
+      run_threads(worker, fiber, at_once);
+    }
+    if (--blocks == 0) break;
   }
   worker->request = kHasEnded;
 }
@@ -266,7 +269,7 @@ void prepare_fibers(Worker* worker) {
   step_block(worker);
 }
 
-/* Run the current block, thread by thread. */
+/* Run the current block thread by thread, and if its threads run one by one, the next ones up to `plain_count`. */
 void run_block(Worker* worker) {
   const bool are_fibers = worker->mode == JITLOAD_CPU_FIBERS;
   if (are_fibers) prepare_fibers(worker);

@@ -34,13 +34,15 @@ void start_plain() {
 uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   const jitload_cpu_block* block = &worker->block;
   const uint32_t in_row = block->grid_dim[0] - block->block_index[0], count = limit < in_row ? (uint32_t)limit : in_row;
-  if (worker->mode != JITLOAD_CPU_LOOP || block->block_index[0] + count - 1 > JITLOAD_CPU_LAST_BLOCK) {
+  const bool is_loop = worker->mode == JITLOAD_CPU_LOOP && block->block_index[0] + count - 1 <= JITLOAD_CPU_LAST_BLOCK;
+  const uint32_t at_once = is_loop || (worker->mode != JITLOAD_CPU_FIBERS && !kWatches) ? count : 1;
+  worker->plain_count = at_once;
+  if (is_loop) {
+    run_kernel(worker, worker->plain_stack + kPlainStack, start_plain);
+  } else {
     run_block(worker);
-    return 1;
   }
-  worker->plain_count = count;
-  run_kernel(worker, worker->plain_stack + kPlainStack, start_plain);
-  return count;
+  return at_once;
 }
 
 /* Return the threadIdx of the kernel's thread that runs, or NULL if it is not known. */

@@ -163,7 +163,7 @@ struct jitload_cpu_worker {
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
   char* plain_stack; /* the stack of kernels that cannot wait */
-  uint32_t plain_count; /* how many blocks a plain loop runs next */
+  uint32_t plain_count; /* how many blocks run next on this stack */
   Fiber only_fiber;     /* on this stack, for kernels whose threads run one by one */
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
