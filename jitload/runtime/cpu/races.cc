@@ -57,7 +57,9 @@ struct Order {
   uint32_t atomic_epochs[kMostLanes];
   uint32_t warp_epochs[kMostLanes / kWarp]; /* when a thread of each warp did an atomic */
   Races* races;
-  const Watched* shared; /* the memory of this thread of the operating system, before that of all threads */
+  uintptr_t code_begin;  /* of the library; a copy, because to look at own_memory takes longer */
+  const Watched* shared; /* the memory of this thread of the operating system */
+  Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
 };
 
 thread_local Order race_order;
@@ -111,7 +113,10 @@ bool watch_launch(Worker* worker) {
   if (launch->races == NULL && (launch->races = make_races(launch->call)) == NULL) return false;
   race_order = Order();
   race_order.races = launch->races;
+  race_order.code_begin = own_memory.code.begin;
   race_order.shared = watch_memory(launch->races, own_memory.thread_local_data);
+  const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
+  race_order.unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
   worker->order = &race_order;
   memcpy(jitload_cpu_block_dim, block->block_dim, sizeof jitload_cpu_block_dim);
   memcpy(jitload_cpu_grid_dim, block->grid_dim, sizeof jitload_cpu_grid_dim);
@@ -124,10 +129,14 @@ void free_races(Races* races) {
 
 /* Return the range that contains an access to a word, or NULL. */
 inline const Watched* find_watched(const Worker* worker, uintptr_t begin, size_t size) {
-  const Watched* const shared = worker->order->shared;
-  const Watched* watched = shared;
+  const Order* order = worker->order;
+  const Watched* watched = order->shared;
+  if (contains(watched->memory, begin, size)) {
+    return begin + size > order->unused_shared.begin && begin < order->unused_shared.end ? NULL : watched;
+  }
+  watched = order->races->watched;
   while (watched != NULL && !contains(watched->memory, begin, size)) watched = watched->next;
-  return watched == shared && is_unused_shared(worker, begin, size) ? NULL : watched;
+  return watched;
 }
 
 /* ---- the order of accesses -------------------------------------------------------------------------------------- */
@@ -250,7 +259,7 @@ inline __attribute__((always_inline)) void watch_access(const void* memory, size
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || worker->current == NULL || worker->order == NULL) return;
   const Order* order = worker->order;
-  const uint64_t place = ((uintptr_t)code - 1 - own_memory.code.begin) & kLastCode, kind = is_atomic * 2u + is_write;
+  const uint64_t place = ((uintptr_t)code - 1 - order->code_begin) & kLastCode, kind = is_atomic * 2u + is_write;
   const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
   for (size_t done = 0, part; done < size; done += part) {
     const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
