@@ -298,7 +298,7 @@ class Execution:
 
     def _pointers_of(self, operand: str) -> list[Value]:
         """Return the pointers that are passed in the parameters of the kernel that an operand names."""
-        names = {*re.findall(r"[\w$]+", operand)}.intersection(self.entry.parameters)
+        names = {*re.findall(r"[%\w$.]+", operand)}.intersection(self.entry.parameters)
         registers = [self._initial.get(f"[{name}]64") for name in names]
         return [each for each in registers if isinstance(each, Value) and self.pointers_in(each)]
 
