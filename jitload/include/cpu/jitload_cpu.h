@@ -353,17 +353,18 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 
   __JITLOAD_UNCHECKED static void run_threads(void* const* params, const jitload_cpu_block* block, uint32_t* thread,
                                               uint32_t count) {
-    volatile uint32_t* index = thread; /* an error in the kernel may need it */
-    unsigned x = thread[0], y = thread[1], z = thread[2];
-    __jitload_set_block(block);
-    while (true) {
-      __jitload_set(threadIdx, x, y, z);
-      call(params, indices());
-      if (--count == 0) return;
-      if (++x == block->block_dim[0]) x = 0, ++y;
-      if (y == block->block_dim[1]) y = 0, ++z;
-      index[0] = x, index[1] = y, index[2] = z;
+    if (count == 1) return run_thread(params, block, thread); /* so that a fiber's stack has no more than it needs */
+    for (; count != 0; --count) {
+      run_thread(params, block, thread);
+      if (++thread[0] == block->block_dim[0]) thread[0] = 0, ++thread[1];
+      if (thread[1] == block->block_dim[1]) thread[1] = 0, ++thread[2];
     }
+  }
+  __JITLOAD_UNCHECKED __attribute__((noinline)) static void run_thread(
+      void* const* params, const jitload_cpu_block* block, const uint32_t* thread) {
+    __jitload_set_block(block);
+    __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
+    call(params, indices());
   }
   template <unsigned... __jitload_n>
   __JITLOAD_UNCHECKED static void call(void* const* params, __jitload_indices<__jitload_n...>) {
