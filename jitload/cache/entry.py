@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 from jitload.cache.dependencies import Dependency, from_manifest
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
-from jitload.request.request import RECORD_FILE
 from jitload.settings import Settings
 
 MANIFEST = "manifest.json"
@@ -68,7 +67,7 @@ class Entry(NamedTuple):
     @property
     def is_record(self) -> bool:
         """Whether the product is a record, not a library."""
-        return self.product.name == RECORD_FILE
+        return self.product.suffix == ".record"
 
 
 def open_cache(settings: Settings) -> Path:
