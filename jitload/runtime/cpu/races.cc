@@ -11,7 +11,7 @@
  */
 namespace {
 
-/* `bits` is computed and loaded as a whole: numbers that are stored to its parts would have to reach memory first. */
+/* `bits` is loaded and stored as a whole: a part that is stored has to reach memory before the whole can be loaded. */
 union Access {
   uint64_t bits;
   struct {
@@ -23,6 +23,7 @@ union Access {
     uint64_t epoch : 26;
   };
 };
+constexpr uint64_t kEpochAndKind = ~0ull << 38 | 63; /* in the bits of an access */
 constexpr uint64_t kLastCode = (1 << 22) - 1;
 constexpr uint32_t kEpochs = 1 << 26;
 constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
@@ -48,18 +49,17 @@ struct Races {
 
 /* The order of the accesses of a worker's current block. */
 struct Order {
-  uint32_t thread;
+  Access now;            /* a read of no bytes by the current thread in the current epoch */
+  const Watched* shared; /* the memory of this thread of the operating system */
+  Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
+  uintptr_t code_begin;  /* of the library; a copy, because to look at own_memory takes longer */
+  Races* races;
   uint32_t block;
-  uint32_t epoch;
-  uint32_t next_epoch; /* a multiple of kEpochsAtOnce if the worker needs further ones */
   uint32_t block_epoch; /* when the block began, or its barrier opened last */
+  uint32_t next_epoch;  /* a multiple of kEpochsAtOnce if the worker needs further ones */
   uint32_t lane_epochs[kMostLanes]; /* when each thread took part in an operation of its warp */
   uint32_t atomic_epochs[kMostLanes];
   uint32_t warp_epochs[kMostLanes / kWarp]; /* when a thread of each warp did an atomic */
-  Races* races;
-  uintptr_t code_begin;  /* of the library; a copy, because to look at own_memory takes longer */
-  const Watched* shared; /* the memory of this thread of the operating system */
-  Memory unused_shared;  /* the dynamic shared memory for which the launch did not ask */
 };
 
 thread_local Order race_order;
@@ -128,8 +128,7 @@ void free_races(Races* races) {
 }
 
 /* Return the range that contains an access to a word, or NULL. */
-inline const Watched* find_watched(const Worker* worker, uintptr_t begin, size_t size) {
-  const Order* order = worker->order;
+inline const Watched* find_watched(const Order* order, uintptr_t begin, size_t size) {
   const Watched* watched = order->shared;
   if (contains(watched->memory, begin, size)) {
     return begin + size > order->unused_shared.begin && begin < order->unused_shared.end ? NULL : watched;
@@ -149,17 +148,21 @@ uint32_t begin_epoch(Worker* worker) {
   }
   if (order->next_epoch >= kEpochs) {
     fail(worker, NULL, "more blocks, barriers, operations of warps and atomics than sanitize=\"race\" can order,");
-    return order->epoch;
+    return order->now.epoch;
   }
-  order->epoch = order->next_epoch++;
-  races->epoch_blocks[order->epoch] = order->block;
+  Access now = order->now;
+  now.epoch = order->next_epoch;
+  order->now.bits = now.bits;
+  races->epoch_blocks[order->next_epoch] = order->block;
   __atomic_thread_fence(__ATOMIC_RELEASE);
-  return order->epoch;
+  return order->next_epoch++;
 }
 
 void order_thread(Worker* worker, const Fiber* fiber) {
   memcpy(jitload_cpu_thread_index, fiber->index, sizeof fiber->index);
-  worker->order->thread = fiber->number;
+  Access now = worker->order->now;
+  now.thread = fiber->number;
+  worker->order->now.bits = now.bits;
 }
 
 void order_block(Worker* worker) {
@@ -178,15 +181,15 @@ void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
 /* Take notice of an atomic before it is done, so that no other block can see its value before. */
 void order_atomic(Worker* worker) {
   Order* order = worker->order;
-  const uint32_t epoch = begin_epoch(worker);
-  order->atomic_epochs[order->thread] = order->warp_epochs[order->thread / kWarp] = epoch;
+  const uint32_t epoch = begin_epoch(worker), thread = order->now.thread;
+  order->atomic_epochs[thread] = order->warp_epochs[thread / kWarp] = epoch;
   __atomic_store_n(&order->races->atomic_epochs[order->block % kEpochs], epoch, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 /* Return whether something after an access may order it before what the current thread does now. */
 bool is_ordered(const Order* order, Access access) {
-  const uint32_t thread = order->thread, other = access.thread, epoch = access.epoch;
+  const uint32_t thread = order->now.thread, other = access.thread, epoch = access.epoch;
   const uint32_t block = order->races->epoch_blocks[epoch];
   if (block != order->block) {
     /* The other block, which may still run, takes notice of its atomics before others can see their effects. */
@@ -202,6 +205,9 @@ bool is_ordered(const Order* order, Access access) {
 }
 
 /* ---- the accesses to a word ------------------------------------------------------------------------------------- */
+
+/* Return whether two accesses are in one epoch, of one kind and to the same bytes. */
+inline bool are_alike(Access access, Access other) { return ((access.bits ^ other.bits) & kEpochAndKind) == 0; }
 
 const char* kind_of(Access access) {
   return access.is_atomic ? "an atomic operation" : access.is_write ? "a write" : "a read";
@@ -226,7 +232,7 @@ const char* kind_of(Access access) {
 }
 
 /* Report a race with an access that a shadow keeps. Otherwise keep this access, too. If there is no room, it takes the
- * place of another one, but a read not that of a write. What is older than the epoch `oldest` is ordered. */
+ * place of another one, but a read only that of a read of another epoch. What is older than `oldest` is ordered. */
 [[gnu::noinline]] void compare_with_shadow(Worker* worker, uintptr_t word, Access access, size_t size, Access* shadow,
                                            uint32_t oldest) {
   Access* const last_resort = &shadow[worker->order->block % 4];
@@ -237,47 +243,65 @@ const char* kind_of(Access access) {
       if (target == NULL) target = kept;
       break;
     }
-    const uint64_t common = last.bytes & access.bytes;
-    const bool has_write = access.is_write || last.is_write, has_read = !access.is_write || !last.is_write;
-    if (common == 0 || (!has_write && last.thread != access.thread)) continue;
-    const bool is_like = last.is_atomic == access.is_atomic, is_more = last.is_write >= access.is_write;
-    if (last.epoch == access.epoch && last.thread == access.thread && is_like && is_more && last.bytes == access.bytes) return;
+    const bool is_same = last.thread == access.thread, has_write = access.is_write || last.is_write;
+    if (is_same && are_alike(last, access)) return;
+    if ((last.bytes & access.bytes) == 0 || (!has_write && !is_same)) continue;
     const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(worker->order, last);
     /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
-    const bool may_be_loop = has_read && !is_like && oldest == 1;
+    const bool may_be_loop = oldest == 1 && last.is_atomic != access.is_atomic && !(last.is_write && access.is_write);
     if (!is_before && has_write && !may_be_loop) report_race(worker, word, access, size, last);
     /* Is every race with the last access from now on also a race with this one? */
     const bool is_less = last.is_atomic >= access.is_atomic && access.is_write >= last.is_write;
     if (is_before && is_less && (last.bytes & ~access.bytes) == 0) target = kept;
   }
-  if (target == NULL && (access.is_write || !last_resort->is_write)) target = last_resort;
+  const bool is_old_read = !last_resort->is_write && last_resort->epoch != access.epoch;
+  if (target == NULL && (access.is_write || is_old_read)) target = last_resort;
   if (target != NULL) target->bits = access.bits;
 }
 
-/* Watch an access, of which each word may be in the memory of another tensor. */
-inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic, const void* code) {
-  Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || worker->current == NULL || worker->order == NULL) return;
+/* Watch a part of an access of `size` bytes, which lies in one word of a range of memory. Of the plain reads of one
+ * epoch, two are enough: a write that is not ordered after a third one is not ordered after one of them, either. */
+[[gnu::always_inline]] inline void watch_word(Worker* worker, const Watched* watched, uintptr_t address, Access access,
+                                              size_t size) {
   const Order* order = worker->order;
-  const uint64_t place = ((uintptr_t)code - 1 - order->code_begin) & kLastCode, kind = is_atomic * 2u + is_write;
-  const uint64_t bits = (uint64_t)order->epoch << 38 | (uint64_t)order->thread << 28 | place << 6 | kind << 4;
+  Access* const shadow = watched->shadow[address / 4 - watched->memory.begin / 4];
+  const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
+  const Access rest = {shadow[2].bits | shadow[3].bits | access.bits};
+  if (are_alike(shadow[0], access) && are_alike(shadow[1], access) && !rest.is_write && !rest.is_atomic) return;
+  if (shadow->epoch >= oldest) return compare_with_shadow(worker, address / 4 * 4, access, size, shadow, oldest);
+  shadow->bits = access.bits;
+}
+
+/* Watch an access, of which each word may be in the memory of another tensor. */
+[[gnu::noinline]] void watch_words(Worker* worker, const void* memory, size_t size, Access access) {
+  const Order* order = worker->order;
   for (size_t done = 0, part; done < size; done += part) {
     const uintptr_t address = (uintptr_t)memory + done, offset = address % 4;
     part = size - done < 4 - offset ? size - done : 4 - offset;
-    const Watched* watched = find_watched(worker, address, part);
-    if (watched == NULL || !contains(watched->memory, address, size - done)) jitload_cpu_check(memory, size, is_write, code);
-    if (watched == NULL) break;
-    const Access access = {bits | ((1u << part) - 1) << offset};
-    Access* const shadow = watched->shadow[address / 4 - watched->memory.begin / 4];
-    const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
-    /* Many threads read a word. Then there is a read of this epoch, and in global memory usually one of another block. */
-    const bool is_full = shadow[3].epoch >= oldest && shadow[order->block % 4].epoch == access.epoch;
-    const Access all = {shadow[0].bits | shadow[1].bits | shadow[2].bits | shadow[3].bits | bits};
-    if (shadow->epoch < oldest) {
-      shadow->bits = access.bits;
-    } else if (!is_full || all.is_write || all.is_atomic) {
-      compare_with_shadow(worker, address & ~(uintptr_t)3, access, size, shadow, oldest);
+    const Watched* watched = find_watched(order, address, part);
+    if (watched == NULL || !contains(watched->memory, address, size - done)) {
+      jitload_cpu_check(memory, size, access.is_write, (const char*)order->code_begin + access.code + 1);
     }
+    if (watched == NULL) break;
+    access.bytes = ((1u << part) - 1) << offset;
+    watch_word(worker, watched, address, access, size);
+  }
+}
+
+/* Watch an access of the current thread, if there is one. Most are to a whole word. */
+[[gnu::always_inline]] inline void watch_access(const void* memory, size_t size, bool is_write, bool is_atomic,
+                                                const void* code) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || worker->order == NULL) return;
+  const Order* order = worker->order;
+  const uintptr_t address = (uintptr_t)memory;
+  const uint64_t place = (uintptr_t)code - 1 - order->code_begin, kind = is_atomic * 2u + is_write;
+  const uint64_t bits = order->now.bits | place << 6 | kind << 4;
+  const Watched* watched = size == 4 && address % 4 == 0 ? find_watched(order, address, size) : NULL;
+  if (watched != NULL) {
+    watch_word(worker, watched, address, {bits | 15}, size);
+  } else {
+    watch_words(worker, memory, size, {bits});
   }
   if (is_atomic) order_atomic(worker);
 }

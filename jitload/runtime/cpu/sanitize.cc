@@ -163,6 +163,8 @@ extern "C" void jitload_cpu_check(const void* memory, size_t size, int is_write,
 #include "races.cc" /* as in run.cc */
 
 static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
+  const Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || worker->current == NULL) return; /* the runtime itself copies memory */
   if (has_race_checks) return watch_access(memory, size, is_write, false, code);
   check(memory, size, is_write, code);
 }
