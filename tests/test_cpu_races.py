@@ -103,7 +103,9 @@ def text_of(name: str, body: str) -> str:
 
 
 SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in BODIES.items())
-SOURCE += """extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }
+SOURCE += """extern "C" __global__ void constant(const int* x, int* y) { ((int*)x)[threadIdx.x % 3] = y[threadIdx.x]; }
+extern "C" __global__ void addressed(int** x, int* y) { y[threadIdx.x] = x[0][threadIdx.x % 32]; }
+extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }
 extern "C" __global__ void beyond(const int* x, int* y) { memcpy(y + 4, x + 2, 16); }"""
 
 
@@ -187,6 +189,13 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
     x = torch.zeros(128, dtype=torch.int32)
     with pytest.raises(RuntimeError, match=r"a race: .* of 4 bytes at byte 0 of '[xy]', which has 512 bytes, and "):
         mod.reads[2, 64](x, x)
+    mod.addressed[1, 64](torch.tensor([x.data_ptr()]), x[64:])  # x is near the tensor y
+
+
+def test_a_write_through_a_const_pointer_is_an_error(mod):
+    x, y = torch.zeros(3, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="4 bytes at byte 0 of 'x', which has 12 bytes and a const pointer"):
+        mod.constant[1, 64](x, y)
 
 
 def test_an_access_outside_a_tensor_is_found_too(mod):

@@ -96,6 +96,7 @@ typedef struct jitload_cpu_region {
   const char* name;
   uintptr_t begin;
   uintptr_t end;
+  int is_const; /* of a pointer to const, through which the kernel only reads */
 } jitload_cpu_region;
 
 /* How the threads of a block run. */

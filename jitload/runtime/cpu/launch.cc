@@ -90,17 +90,19 @@ int jitload_launch_on_cpu(const jitload_request* request) {
       const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
       int64_t begin, end;
       jitload_find_memory(tensor, &begin, &end);
-      const jitload_cpu_region region = {param->name, first + (uintptr_t)begin, first + (uintptr_t)end};
+      const int is_const = strncmp(param->type, "const ", 6) == 0;
+      const jitload_cpu_region region = {param->name, first + (uintptr_t)begin, first + (uintptr_t)end, is_const};
       is_separate = is_separate && begin == 0; /* without negative strides */
       for (int k = 0; k < launch.tensor_count; ++k) {
         is_separate = is_separate && (region.begin >= tensors[k].end || tensors[k].begin >= region.end);
       }
       tensors[launch.tensor_count++] = region;
     }
-    const int type = request->args[param->argument].type_index;
-    if (tensor == NULL && (param->kind == JITLOAD_STRUCT || (param->kind == JITLOAD_POINTER && type != kTVMFFINone))) {
-      launch.has_addresses = 1;
-    }
+    const bool is_none = request->args[param->argument].type_index == kTVMFFINone;
+    const bool is_address = param->kind == JITLOAD_POINTER && tensor == NULL && !is_none;
+    /* In a structure, an integer of 8 bytes may be an address. */
+    const bool may_have_one = param->kind == JITLOAD_STRUCT && (param->layout == NULL || strstr(param->layout, "u8"));
+    if (is_address || may_have_one || (param->flags & JITLOAD_ADDRESSES)) launch.has_addresses = 1;
   }
   launch.tensors = tensors;
   if (is_separate && !launch.has_addresses) launch.kernel = kernel->separate, launch.is_unchecked = 1;

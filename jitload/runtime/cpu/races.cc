@@ -34,6 +34,7 @@ constexpr size_t kLine = 128; /* what processors exchange at once: what all read
 struct Watched {
   Memory memory;
   const Watched* next;
+  bool is_const; /* there are only reads, and none is kept */
   alignas(kLine) mutable Access shadow[][4];
 };
 
@@ -41,7 +42,7 @@ struct Watched {
 struct Races {
   size_t size; /* of all, in bytes */
   size_t used;
-  const Watched* watched; /* if ranges overlap, the first one is used */
+  const Watched* watched; /* if ranges overlap, the first one is used: those of const pointers come last */
   alignas(kLine) uint32_t next_epoch;
   uint32_t epoch_blocks[kEpochs];  /* the block of each epoch */
   uint32_t atomic_epochs[kEpochs]; /* when a thread of each block last did an atomic, or 0 */
@@ -67,17 +68,19 @@ bool has_race_checks; /* whether this library was built with sanitize="race" */
 
 /* ---- the memory that is watched --------------------------------------------------------------------------------- */
 
-size_t watched_size(Memory memory) {
-  const size_t size = sizeof(Watched) + ((memory.end + 3) / 4 - memory.begin / 4) * sizeof(Access[4]);
+size_t watched_size(Memory memory, bool is_const) {
+  const size_t words = is_const ? 0 : (memory.end + 3) / 4 - memory.begin / 4;
+  const size_t size = sizeof(Watched) + words * sizeof(Access[4]);
   return (size + kLine - 1) / kLine * kLine;
 }
 
 /* Watch a range of memory; return NULL if there is no room. */
-const Watched* watch_memory(Races* races, Memory memory) {
-  const size_t size = watched_size(memory), end = __atomic_add_fetch(&races->used, size, __ATOMIC_RELAXED);
+const Watched* watch_memory(Races* races, Memory memory, bool is_const) {
+  const size_t size = watched_size(memory, is_const), end = __atomic_add_fetch(&races->used, size, __ATOMIC_RELAXED);
   if (end > races->size) return NULL;
   Watched* watched = (Watched*)((char*)races + end - size);
   watched->memory = memory;
+  watched->is_const = is_const;
   watched->next = races->watched;
   return watched;
 }
@@ -85,9 +88,10 @@ const Watched* watch_memory(Races* races, Memory memory) {
 /* Return the state for a launch, with the global memory that it watches, or NULL if there is not enough memory. */
 Races* make_races(const jitload_cpu_launch* call) {
   const auto memory_of = [=](int i) { return Memory{call->tensors[i].begin, call->tensors[i].end}; };
-  size_t size = sizeof(Races) + watched_size(own_memory.library);
-  size += (count_processors() + 1) * watched_size(own_memory.thread_local_data);
-  for (int i = 0; i < call->tensor_count; ++i) size += watched_size(memory_of(i));
+  const auto is_const = [=](int i) { return call->tensors[i].is_const && !call->has_addresses; };
+  size_t size = sizeof(Races) + watched_size(own_memory.library, false);
+  size += (count_processors() + 1) * watched_size(own_memory.thread_local_data, false);
+  for (int i = 0; i < call->tensor_count; ++i) size += watched_size(memory_of(i), is_const(i));
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return NULL;
@@ -96,8 +100,13 @@ Races* make_races(const jitload_cpu_launch* call) {
   races->size = size;
   races->used = sizeof(Races);
   races->next_epoch = kEpochsAtOnce; /* so that the first one is not 0 */
-  races->watched = watch_memory(races, own_memory.library);
-  for (int i = 0; i < call->tensor_count; ++i) races->watched = watch_memory(races, memory_of(i));
+  races->watched = watch_memory(races, own_memory.library, false);
+  for (int i = 0; i < call->tensor_count; ++i) {
+    if (is_const(i)) races->watched = watch_memory(races, memory_of(i), true);
+  }
+  for (int i = 0; i < call->tensor_count; ++i) {
+    if (!is_const(i)) races->watched = watch_memory(races, memory_of(i), false);
+  }
   return races;
 }
 
@@ -114,7 +123,7 @@ bool watch_launch(Worker* worker) {
   race_order = Order();
   race_order.races = launch->races;
   race_order.code_begin = own_memory.code.begin;
-  race_order.shared = watch_memory(launch->races, own_memory.thread_local_data);
+  race_order.shared = watch_memory(launch->races, own_memory.thread_local_data, false);
   const uintptr_t dynamic = (uintptr_t)__jitload_dynamic_shared;
   race_order.unused_shared = {dynamic + block->shared_bytes, dynamic + JITLOAD_MOST_SHARED};
   worker->order = &race_order;
@@ -264,6 +273,11 @@ const char* kind_of(Access access) {
 [[gnu::always_inline]] inline void watch_word(Worker* worker, const Watched* watched, uintptr_t address, Access access,
                                               size_t size) {
   const Order* order = worker->order;
+  if (watched->is_const) {
+    const void* code = (const char*)order->code_begin + access.code + 1;
+    if (access.is_write) report_access(worker, address, size, true, code, " and a const pointer");
+    return;
+  }
   Access* const shadow = watched->shadow[address / 4 - watched->memory.begin / 4];
   const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
   const Access rest = {shadow[2].bits | shadow[3].bits | access.bits};

@@ -13,14 +13,16 @@ extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dyn
 
 namespace {
 
-constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a tensor is assumed to be meant for it */
+/* An access within this many bytes of a tensor is assumed to be meant for it: with other memory at hand, within the bytes
+ * that malloc() leaves between two allocations. */
+constexpr uintptr_t kNear = 1 << 16, kVeryNear = 16;
 
 Memory memory_at(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
 
 /* Return the tensor that is nearest to an access, or NULL if none is near. */
 const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr_t address) {
   const jitload_cpu_region* nearest = NULL;
-  uintptr_t least = kNear;
+  uintptr_t least = call->has_addresses ? kVeryNear : kNear;
   for (int i = 0; i < call->tensor_count; ++i) {
     const jitload_cpu_region* tensor = &call->tensors[i];
     const uintptr_t distance = address < tensor->begin ? tensor->begin - address
@@ -54,14 +56,14 @@ void describe_address(const jitload_cpu_launch* call, uintptr_t address, char* t
 }
 
 __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, size_t size, bool is_write,
-                                             const void* code) {
+                                             const void* code, const char* problem) {
   const jitload_cpu_launch* call = worker->launch->call;
   /* One of the call's addresses may point to this memory. */
   if (call->has_addresses && !is_dynamic_shared(address) && nearest_tensor(call, address) == NULL) return;
   char place[256];
   describe_address(call, address, place, sizeof place);
   worker->fault_address = (const char*)code - 1; /* the return address is after the call instruction */
-  fail(worker, worker->current->index, "%s of %zu bytes %s,", is_write ? "a write" : "a read", size, place);
+  fail(worker, worker->current->index, "%s of %zu bytes %s%s,", is_write ? "a write" : "a read", size, place, problem);
   leave(worker);
 }
 
@@ -93,7 +95,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
   if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
   if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
-  report_access(worker, begin, size, is_write, code);
+  report_access(worker, begin, size, is_write, code, "");
 }
 
 /* addr2line prints a line for each function that is inlined at the address. The user's own line is the first one that is
