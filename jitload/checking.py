@@ -31,8 +31,8 @@ from jitload.pipeline import load_request
 from jitload.request.kind import kernels_alone
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
-from jitload.request.tune import Tune
-from jitload.request.variants import expand, groups, specialize
+from jitload.request.tune import Tune, Values
+from jitload.request.variants import Dtypes, expand, groups, specialize
 from jitload.settings import read_settings
 from jitload.signature.types import is_pointer_to_pointer
 from jitload.toolchain.arch import CPU, resolve_gpu_arch
@@ -146,14 +146,27 @@ def _request_of(function: TypedFunction) -> Request:
 
 
 def _request_of_call(function: TypedFunction, args: tuple[Any, ...]) -> Request:
-    """Return the request for a function, with the launch of the variant that a call chooses."""
+    """Return the request for a function, with the launch of the variant that a call chooses.
+
+    A function for a GPU chooses none for tensors on the CPU, so it has its first variant of each dtype.
+    """
     request, name = _request_of(function)._replace(tuned=None), function.__name__
-    launch = dict(request.functions or ()).get(name)
-    if launch is not None and isinstance(launch.tune, Tune):
-        variant = explain_call(function, args)
-        launch = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-        launch = specialize(launch, name, tuple(variant.values.items()), tuple(variant.dtypes.items()))
-    return request if launch is None else request._replace(functions=((name, launch),))
+    launches = [launch for exported, launch in request.functions or () if exported == name]
+    if launches and isinstance(launches[0].tune, Tune):
+        variants = _variants_of_call(function, args)
+        launch = replace(launches[0], kernel=launches[0].kernel or function._jitload_facts["kernel"]["name"])
+        launches = [specialize(launch, name, *variant) for variant in variants]
+    return request._replace(functions=tuple((name, launch) for launch in launches)) if launches else request
+
+
+def _variants_of_call(function: TypedFunction, args: tuple[Any, ...]) -> list[tuple[Values, Dtypes]]:
+    is_on_cpu = any(is_copied(arg) and not getattr(arg, "is_cuda", False) for arg in args)
+    if is_on_cpu and function._jitload_facts["arch"] != CPU:
+        variants = [(v["values"], v["dtypes"]) for v in function._jitload_facts["tune"]["variants"].values()]
+        variants = [variant for variant in variants if variant[0] == variants[0][0]]
+    else:
+        variants = [explain_call(function, args)[:2]]
+    return [(tuple(values.items()), tuple(dtypes.items())) for values, dtypes in variants]
 
 
 def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:

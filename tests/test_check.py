@@ -102,21 +102,21 @@ def test_memory_behind_addresses_cannot_be_checked(mod):
             mod.reverse[1, 4].check(argument, x)
 
 
-def test_the_variant_that_the_call_chooses_is_checked():
+@pytest.mark.parametrize("arch", ["cpu", "sm_90a"])
+def test_the_variant_that_the_call_chooses_is_checked(arch):
     text = r"""template <class T, int N> __global__ void twice(const T* x, T* y, int n) {
         for (int i = threadIdx.x; i < n; i += N) y[i] = x[i] + x[i];
         if (LANES == 32 && threadIdx.x == 5) y[n] = x[0];
     }"""
-    tune = jitload.Tune(N=(32, 64), key="n")
     launch = jitload.Launch(
         kernel="twice<{x.dtype}, {N}>",
         grid=1,
         block="N",
         args={"n": "x.numel()"},
-        tune=tune,
+        tune=jitload.Tune(N=(32, 64), key="n"),
         dtypes=("float32", "int32"),
     )
-    options = {"arch": "cpu", "extra_cuda_cflags": ["-DLANES={N}"]}
+    options = {"arch": arch, "extra_cuda_cflags": ["-DLANES={N}"]}
     mod = jitload.load_inline("twice", cuda_sources=text, functions={"twice": launch}, **options)
     x = torch.ones(9, dtype=torch.int32)
     with pytest.raises(RuntimeError, match=r"at byte 36 of 'y'.*thread \(5, 0, 0\)"):
@@ -138,7 +138,10 @@ def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked():
         nvcuda::wmma::store_matrix_sync(y, f, 16, nvcuda::wmma::mem_row_major);
     }
     }"""
-    functions = {"plain": jitload.Launch(kernel="n::plain<float>"), "in_ptx": jitload.Launch(kernel="n::in_ptx")}
+    functions = {
+        "plain": [jitload.Launch(f"n::plain<{t}>") for t in ("float", "int")],
+        "in_ptx": jitload.Launch("n::in_ptx"),
+    }
     options = {"arch": "sm_90a", "extra_cuda_cflags": ["-DZERO=0"]}
     mod = jitload.load_inline("several", cuda_sources=text, functions=functions, **options)
     x = torch.ones(8)
@@ -165,19 +168,15 @@ def test_a_header_may_be_edited_between_checks_of_a_kernel_beside_one_for_a_gpu(
         mod.plain[1, 8].check(torch.zeros(8))
 
 
-def test_what_is_not_a_kernel_cannot_be_checked():
+def test_what_has_no_source_of_a_kernel_cannot_be_checked(tmp_path):
     text = "void f(float* x) { *x = 1; }"
     host = jitload.load_inline("c", cpp_sources=text, functions={"f": jitload.Launch()})
-    for function in (host.f, torch.relu):
-        with pytest.raises(jitload.JitLoadError, match=r"(f|relu)\(\) cannot be .* of PyTorch extension sources"):
-            jitload.check(function, torch.ones(1))
-
-
-def test_a_library_without_its_source_cannot_be_checked(tmp_path):
     path = jitload.build_inline("checked", cuda_sources=SOURCE, arch="sm_90a", output=tmp_path / "checked.so")
     loaded: Any = jitload.load_module(path)
-    with pytest.raises(jitload.JitLoadError, match="has no CUDA source at hand"):
-        loaded.reverse.check(torch.ones(64), torch.zeros(64))
+    message = r"(f|relu|reverse)\(\) cannot be .* has no CUDA source at hand.* of PyTorch extension sources"
+    for function in (host.f, torch.relu, loaded.reverse):
+        with pytest.raises(jitload.JitLoadError, match=message):
+            jitload.check(function, torch.ones(1))
 
 
 @pytest.mark.gpu
