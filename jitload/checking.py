@@ -11,7 +11,7 @@ import mmap
 import pickle
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,16 +24,17 @@ from jitload.inspection.code import check_single_kernel
 from jitload.kernels.bounds import compile_plainly, depends_on_target
 from jitload.kernels.source import device_source
 from jitload.loader.function import TypedFunction, kernel_of
-from jitload.loader.variants import explain_call
+from jitload.loader.variants import MeasuringFunction, explain_call, with_choices
 from jitload.measuring.memory import Extent, extent_of, merge_extents
-from jitload.model import Kernel, Parameter
+from jitload.model import Parameter
 from jitload.pipeline import load_request
 from jitload.request.kind import kernels_alone
+from jitload.request.launch import Launch
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
-from jitload.request.tune import Tune, Values
-from jitload.request.variants import Dtypes, expand, groups, specialize
+from jitload.request.variants import expand, groups
 from jitload.settings import read_settings
+from jitload.signature.exports import choose_exports
 from jitload.signature.types import is_pointer_to_pointer
 from jitload.toolchain.arch import CPU, resolve_gpu_arch
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -41,12 +42,9 @@ from jitload.toolchain.host import run_tool
 from jitload.toolchain.nvcc import find_compute_sanitizer
 from jitload.tracebacks import ends_at_caller
 
-_ANY_GPU = "sm_90"  # for the extents of kernels that were loaded for the CPU alone
 _ADDRESS = re.compile(r"u8(?![0-9])")  # in the layout of a structure: an integer of 8 bytes, or an address
 _Copy = tuple[Extent, mmap.mmap, Any]  # memory that stands for an extent, and as a tensor if torch is imported
 _ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
-Region = tuple[str, int, int]  # the name, the address and the size of a tensor
-Call = tuple[Request, str, tuple[Any, ...], list[Any]]  # a request, a function, its configuration and its arguments
 
 _PROGRAM = (
     "import sys; _, call, device, *sys.path[:] = sys.argv; from jitload.checking import run_call; "
@@ -88,54 +86,44 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
         raise ValueError(f"on= must be 'cpu' or 'gpu', got {on!r}")
     request = _request_of_call(function, args)
     if on == "gpu":
-        return check_on_gpu(function, request, args)
-    on_cpu = _load_on_cpu(request, function)
-    config = (on_cpu._jitload_facts["index"], *function._jitload_config[1:-1], None)
-    on_cpu._jitload_with(config)(*copy_arguments(function, args))
-    return None
+        check_on_gpu(function, request, args)
+    else:
+        _load_on_cpu(request, function)(*copy_arguments(function, args))
 
 
 def extents_of(function: TypedFunction) -> Extents:
     """Return what a launch touches of each tensor, for the first GPU among the architectures of the function.
 
-    If the code may differ for the others, it may also read what it does not read for this GPU.
+    If the code may differ for the others, or a first call may choose another variant, all tensors may be read.
 
     Raises:
         JitLoadError: The function does not have exactly one kernel, or its CUDA source is not at hand.
         ToolchainError: There is no NVRTC.
     """
     check_single_kernel(function._jitload_facts)
-    request, library = _request_of(function), function._jitload_library
-    if not library.plain_cubins:
-        arch = next((arch for arch in request.archs if arch != CPU), _ANY_GPU)
-        parts = groups(expand(kernels_alone(request._replace(archs=(arch,)))))
-        toolchain = find_cuda_toolchain(request.settings)
-        library.plain_cubins = [
-            (compile_plainly(source, arch, toolchain).cubin, request.archs != (arch,) and depends_on_target(source))
-            for source in map(device_source, parts)
-        ]
-    kernel, facts = kernel_of(function._jitload_facts), function._jitload_facts
-    kernels = [(k, cubin.ptx, may_differ) for cubin, may_differ in library.plain_cubins for k in cubin.kernels]
-    kernels = [each for each in kernels if _base_name(each[0]) == _base_name(kernel)]
-    kernels.sort(key=lambda each: (each[0].symbol != kernel.symbol, each[0].name != kernel.name))
-    if len(facts.get("tune", {}).get("variants", ())) < 2:  # or else a call may launch any of them
-        kernels = [each for each in kernels if kernel.symbol == kernels[0][0].symbol == each[0].symbol] or kernels
-    extents, *others = (read_extents(ptx, k.symbol, kernel.parameters) for k, ptx, _ in kernels)
-    for name, extent in extents.items():
-        is_read = any(other.get(name, extent).is_read for other in (extents, *others))
-        extents[name] = extent._replace(is_read=is_read or any(may_differ for _, _, may_differ in kernels))
+    launches, plain_code = _launches_of(function), function._jitload_library.plain_code
+    request = launches[0][1]
+    arch = next((arch for arch in request.archs if arch != CPU), "sm_90")  # if it is for the CPU alone
+    for part in {part for _, part in launches} - plain_code.keys():
+        plain_code[part] = compile_plainly(device_source(part), arch, find_cuda_toolchain(part.settings))
+    kernels = dict.fromkeys(
+        (plain_code[part].cubin.ptx, export.kernel)
+        for launch, part in launches
+        for export in choose_exports(((function.__name__, launch),), plain_code[part])
+    )
+    extents, *others = (read_extents(ptx, kernel.symbol, kernel.parameters) for ptx, kernel in kernels)
+    may_differ = request.archs != (arch,) and depends_on_target(device_source(request))
+    may_differ |= isinstance(function, MeasuringFunction)
+    for key, extent in extents.items():
+        is_read = may_differ or any(variant.get(key, extent).is_read for variant in (extents, *others))
+        extents[key] = extent._replace(is_read=is_read)
     return extents
-
-
-def _base_name(kernel: Kernel) -> str:
-    """Return the name of a kernel without template arguments."""
-    return kernel.name.partition("<")[0]
 
 
 def _request_of(function: TypedFunction) -> Request:
     """Return the request for a kernel, or raise JitLoadError if it has no CUDA source."""
     if isinstance(function, TypedFunction) and "returns" not in function._jitload_facts:
-        request = function._jitload_library.request
+        request = with_choices(function)._jitload_library.request
         if isinstance(request, Request) and request.pieces:
             return request
     raise JitLoadError(
@@ -145,32 +133,32 @@ def _request_of(function: TypedFunction) -> Request:
     )
 
 
+def _launches_of(function: TypedFunction) -> list[tuple[Launch, Request]]:
+    """Return the launches of a function's kernels, each with the part of the request that it is compiled with."""
+    request, name = expand(kernels_alone(_request_of(function))), function.__name__
+    if request.functions is None:
+        return [(Launch(), request)]
+    parts = {pair: part for part in groups(request) for pair in part.functions or ()}
+    return [(launch, parts[exported, launch]) for exported, launch in request.functions if exported == name]
+
+
 def _request_of_call(function: TypedFunction, args: tuple[Any, ...]) -> Request:
-    """Return the request for a function, with the launch of the variant that a call chooses.
+    """Return the request for a function, with the launches of the variant that a call chooses, one for each dtype.
 
-    A function for a GPU chooses none for tensors on the CPU, so it has its first variant of each dtype.
+    A function for a GPU chooses none for tensors on the CPU, so it has its first variant.
     """
-    request, name = _request_of(function)._replace(tuned=None), function.__name__
-    launches = [launch for exported, launch in request.functions or () if exported == name]
-    if launches and isinstance(launches[0].tune, Tune):
-        variants = _variants_of_call(function, args)
-        launch = replace(launches[0], kernel=launches[0].kernel or function._jitload_facts["kernel"]["name"])
-        launches = [specialize(launch, name, *variant) for variant in variants]
-    return request._replace(functions=tuple((name, launch) for launch in launches)) if launches else request
-
-
-def _variants_of_call(function: TypedFunction, args: tuple[Any, ...]) -> list[tuple[Values, Dtypes]]:
+    launches = [(getattr(launch.tune, "values", ()), launch, part) for launch, part in _launches_of(function)]
+    values, _, request = launches[0]
     is_on_cpu = any(is_copied(arg) and not getattr(arg, "is_cuda", False) for arg in args)
-    if is_on_cpu and function._jitload_facts["arch"] != CPU:
-        variants = [(v["values"], v["dtypes"]) for v in function._jitload_facts["tune"]["variants"].values()]
-        variants = [variant for variant in variants if variant[0] == variants[0][0]]
-    else:
-        variants = [explain_call(function, args)[:2]]
-    return [(tuple(values.items()), tuple(dtypes.items())) for values, dtypes in variants]
+    if "tune" in function._jitload_facts and (CPU in request.archs or not is_on_cpu):
+        values = tuple(explain_call(function, args).values.items())
+    chosen = [(launch, part) for own_values, launch, part in launches if own_values == values]
+    functions = tuple((function.__name__, replace(launch, tune=None)) for launch, _ in chosen)
+    return chosen[0][1]._replace(functions=functions)
 
 
 def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
-    """Return the function for the CPU with checks.
+    """Return the function for the CPU with checks, and with its configuration.
 
     It is loaded without the device code that its kernel does not need, which only a GPU may be able to run.
     """
@@ -183,12 +171,17 @@ def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
     )
     of_kernel = kernels_alone(request, only=kernel_of(function._jitload_facts).name)
     pieces = tuple((label, without_gpu_headers(text)) for label, text in of_kernel.pieces)
+    name, config = function.__name__, function._jitload_config[1:-1]
     try:
-        module = load_request(of_kernel._replace(pieces=pieces))
+        return _load(of_kernel._replace(pieces=pieces), name, config)
     except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
-        module = load_request(request)
-    on_cpu: TypedFunction = module[function.__name__]
-    return on_cpu
+        return _load(request, name, config)
+
+
+def _load(request: Request, name: str, config: tuple[Any, ...]) -> TypedFunction:
+    """Return a function with a configuration, which launches in the current stream."""
+    function: TypedFunction = load_request(request)[name]
+    return function._jitload_with((function._jitload_facts["index"], *config, None))
 
 
 # ---- copies of arguments --------------------------------------------------------------------------------------------
@@ -198,47 +191,44 @@ def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
     """Return the arguments of a call with copies of the tensors, as CPU tensors of torch or arrays of NumPy."""
     parameters = {parameter.name: parameter for parameter in kernel_of(function._jitload_facts).parameters}
     for name, arg in zip(function.__signature__.parameters, args, strict=False):
-        if not _has_known_memory(arg, parameters[name]):
+        if _may_have_addresses(arg, parameters[name]):
             raise JitLoadError(
                 f"cannot check {function.__name__}(): argument {name!r} ({parameters[name].type}) may have addresses "
                 "of memory that is not known. Only tensors of torch and arrays of NumPy are copied"
             )
-    copies = [_allocate(extent) for extent in merge_extents(extent_of(arg) for arg in args if is_copied(arg))]
+    copies, torch = list[_Copy](), sys.modules.get("torch")
+    for extent in merge_extents(extent_of(arg) for arg in args if is_copied(arg)):
+        memory = mmap.mmap(-1, extent.address % _ALIGNMENT + extent.span)
+        copies.append((extent, memory, torch and torch.frombuffer(memory, dtype=torch.uint8)))
     return [_copy(arg, copies) if is_copied(arg) else arg for arg in args]
+
+
+def _may_have_addresses(arg: Any, parameter: Parameter) -> bool:
+    """Return whether a kernel may get addresses from an argument, other than that of a tensor of torch or NumPy."""
+    if parameter.kind == "struct":
+        return _ADDRESS.search(parameter.layout or "u8") is not None
+    is_known = (arg is None or _is_tensor(arg)) and not is_pointer_to_pointer(parameter.type)
+    return parameter.kind == "pointer" and not is_known
+
+
+def _is_tensor(arg: Any) -> bool:  # a number of NumPy's has no `__dlpack__`
+    return hasattr(arg, "untyped_storage") or (hasattr(arg, "__array_interface__") and hasattr(arg, "__dlpack__"))
 
 
 def is_copied(arg: Any) -> bool:
     """Return whether an argument is a tensor that can be copied. The call refuses unaligned ones, for example."""
     if not hasattr(arg, "untyped_storage"):
-        return _is_array(arg) and arg.dtype.names is None
+        return _is_tensor(arg) and arg.dtype.names is None
     is_plain = not (arg.is_meta or arg.is_nested or arg.is_neg() or arg.is_conj())
     return is_plain and arg.data_ptr() % arg.element_size() == 0
-
-
-def _is_array(arg: Any) -> bool:
-    return hasattr(arg, "__array_interface__") and hasattr(arg, "__dlpack__")  # a number of NumPy's lacks the second
-
-
-def _has_known_memory(arg: Any, parameter: Parameter) -> bool:
-    if parameter.kind == "struct":
-        return _ADDRESS.search(parameter.layout or "u8") is None
-    is_tensor = arg is None or hasattr(arg, "untyped_storage") or _is_array(arg)
-    return parameter.kind != "pointer" or (is_tensor and not is_pointer_to_pointer(parameter.type))
-
-
-def _allocate(extent: Extent) -> _Copy:
-    flags, torch = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, sys.modules.get("torch")
-    memory = mmap.mmap(-1, extent.address % _ALIGNMENT + extent.span, flags)
-    return extent, memory, torch and torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
     """Return a view like `tensor` of the copy of its memory, into which the memory is copied."""
     extent = extent_of(tensor)
-    copy = next((copy for copy in copies if copy[0].overlaps(extent)), None)
-    if copy is None:  # an empty tensor
+    if not extent.span:
         return tensor.cpu() if hasattr(tensor, "cpu") else tensor
-    whole, memory, storage = copy
+    whole, memory, storage = next(copy for copy in copies if copy[0].overlaps(extent))
     begin = extent.address - whole.address + whole.address % _ALIGNMENT
     end = begin + extent.span
     if hasattr(tensor, "untyped_storage"):
@@ -263,9 +253,17 @@ def check_on_gpu(function: TypedFunction, request: Request, args: Sequence[Any])
     import torch
 
     program = find_compute_sanitizer(read_settings())
-    call = make_call(function, request, args)
-    load_request(call[0])  # so that the build's errors come from here
-    device = next((f"cuda:{arg.device.index}" for arg in args if getattr(arg, "is_cuda", False)), "cuda")
+    archs = tuple(arch for arch in request.archs if arch != CPU)
+    request = request._replace(
+        kind="device",
+        archs=archs or resolve_gpu_arch("native", request.settings, subject='check(…, on="gpu") runs kernels'),
+        options=(*request.options, "--generate-line-info"),
+        settings=request.settings._replace(library="never"),
+    )
+    load_request(request)  # so that the build's errors come from here
+    copies = copy_arguments(function, [torch.as_tensor(arg) if is_copied(arg) else arg for arg in args])
+    call = request, function.__name__, function._jitload_config[1:-1], copies
+    device = next((str(arg.device) for arg in args if getattr(arg, "is_cuda", False)), "cuda")
     for tool in ("memcheck", "racecheck"):
         with TemporaryDirectory(prefix="jitload-check-") as directory:
             torch.save(call, Path(directory, "call"))
@@ -275,21 +273,6 @@ def check_on_gpu(function: TypedFunction, request: Request, args: Sequence[Any])
             _report(function.__name__, Path(directory), result.stdout + result.stderr)
 
 
-def make_call(function: TypedFunction, request: Request, args: Sequence[Any]) -> Call:
-    """Return a call on the GPU, with copies of the tensors."""
-    import torch
-
-    archs = tuple(arch for arch in request.archs if arch != CPU)
-    request = request._replace(
-        kind="device",
-        archs=archs or resolve_gpu_arch("native", request.settings, subject='check(…, on="gpu") runs kernels'),
-        options=(*request.options, "--generate-line-info"),
-        settings=request.settings._replace(library="never"),
-    )
-    tensors = [torch.as_tensor(arg) if is_copied(arg) else arg for arg in args]
-    return request, function.__name__, function._jitload_config[1:-1], copy_arguments(function, tensors)
-
-
 def run_call(directory: str, device: str) -> None:
     """Run the call in the file `call`. Write the memory of its tensors, and its error or None, to the file `outcome`.
 
@@ -297,21 +280,20 @@ def run_call(directory: str, device: str) -> None:
     """
     import torch
 
-    regions: list[Region] = []
+    tensors: dict[str, Extent] = {}
     error: Exception | None = None
     try:
         # Tensors that share memory share it on the device, too.
-        call: Call = torch.load(Path(directory, "call"), map_location=device, weights_only=False)
-        request, name, config, args = call
-        function = load_request(request)[name]
+        request, name, config, args = torch.load(Path(directory, "call"), map_location=device, weights_only=False)
+        function = _load(request, name, config)
         named = zip(function.__signature__.parameters, args, strict=False)
-        regions = [(parameter, *extent_of(arg)[:2]) for parameter, arg in named if is_copied(arg)]
-        function._jitload_with((function._jitload_facts["index"], *config, None))(*args)
+        tensors = {parameter: extent_of(arg) for parameter, arg in named if is_copied(arg)}
+        function(*args)
         if device != "cpu":
             torch.cuda.synchronize(device)
     except Exception as raised:  # noqa: BLE001  the parent raises it
         error = raised if type(raised).__module__ == "builtins" else RuntimeError(f"{type(raised).__name__}: {raised}")
-    Path(directory, "outcome").write_bytes(pickle.dumps((regions, error)))
+    Path(directory, "outcome").write_bytes(pickle.dumps((tensors, error)))
 
 
 def _report(name: str, directory: Path, output: str) -> None:
@@ -321,27 +303,25 @@ def _report(name: str, directory: Path, output: str) -> None:
     count = re.search(r"SUMMARY: (\d+) (?:error|hazard)", text)
     if count is None or not outcome.exists():
         raise ToolchainError(f"compute-sanitizer could not check {name}():\n{text}{output}".rstrip())
-    regions, error = pickle.loads(outcome.read_bytes())  # noqa: S301  from our own child
+    tensors, error = pickle.loads(outcome.read_bytes())  # noqa: S301  from our own child
     if count[1] != "0":
-        raise RuntimeError(f"{name}(): " + (describe(text, regions) or f"compute-sanitizer reports:\n{text.strip()}"))
+        raise RuntimeError(f"{name}(): " + (describe(text, tensors) or f"compute-sanitizer reports:\n{text.strip()}"))
     if error is not None:
         raise error
 
 
-def describe(text: str, regions: Sequence[Region]) -> str:
+def describe(text: str, tensors: Mapping[str, Extent]) -> str:
     """Return the first invalid access or race in the output of compute-sanitizer, or "" if there is none."""
-    text = re.sub(r"\((\d+), ?(\d+), ?(\d+)\)", r"(\1, \2, \3)", text)
     if access := _ACCESS.search(text):
         space, kind, size, code, thread, block, address, problem = access.groups()
         noun = f"a misaligned {kind}" if problem == "misaligned" else _noun(kind)
-        target = _target(int(address, 16), regions) if space == "global" else f"at address {address} of {space} memory"
-        return f"{noun} of {size} bytes {target}, in block {block}, thread {thread}{_line(code)}"
+        target = _target(int(address, 16), tensors) if space == "global" else f"at address {address} of {space} memory"
+        return f"{noun} of {size} bytes {target}, {_place(block, thread, code)}"
     if race := _RACE.search(text):
         address, block, kind, thread, code, last_kind, last_thread, last_code = race.groups()
         return (
-            f"a race: {_noun(last_kind)} at address {address} of shared memory and another access are not ordered, in "
-            f"block {block}, thread {last_thread}{_line(last_code)}; the other is {_noun(kind)} in block {block}, "
-            f"thread {thread}{_line(code)}"
+            f"a race: {_noun(last_kind)} at address {address} of shared memory and another access are not ordered, "
+            f"{_place(block, last_thread, last_code)}; the other is {_noun(kind)} {_place(block, thread, code)}"
         )
     return ""
 
@@ -350,16 +330,17 @@ def _noun(kind: str) -> str:
     return "an atomic operation" if kind.lower().startswith("atom") else f"a {kind.lower()}"
 
 
-def _line(code: str) -> str:
-    """Return the line of an instruction, `kernel()+0x50 in vec.cu:4`, if there is one."""
+def _place(block: str, thread: str, code: str) -> str:
+    """Return the block, the thread and, if there is one, the line of an instruction, `kernel()+0x50 in vec.cu:4`."""
+    place = re.sub(", ?", ", ", f"in block {block}, thread {thread}")
     line = re.search(r" in (\S+?:\d+)(?::|\s|$)", code)
-    return f", at {line[1]}" if line else ""
+    return f"{place}, at {line[1]}" if line else place
 
 
-def _target(address: int, regions: Sequence[Region]) -> str:
+def _target(address: int, tensors: Mapping[str, Extent]) -> str:
     """Return the address of an access as the checks on the CPU word it."""
-    distances = [(max(begin - address, address - begin - size), name, begin, size) for name, begin, size in regions]
-    distance, name, begin, size = min(distances, default=(_NEAR + 1, "", 0, 0))
+    distances = [(max(t.address - address, address - t.address - t.span), name) for name, t in tensors.items()]
+    distance, name = min(distances, default=(_NEAR + 1, ""))
     if distance > _NEAR:
         return f"at address 0x{address:x}, which is in no tensor"
-    return f"at byte {address - begin} of {name!r}, which has {size} bytes"
+    return f"at byte {address - tensors[name].address} of {name!r}, which has {tensors[name].span} bytes"

@@ -108,19 +108,14 @@ def test_the_variant_that_the_call_chooses_is_checked(arch):
         for (int i = threadIdx.x; i < n; i += N) y[i] = x[i] + x[i];
         if (LANES == 32 && threadIdx.x == 5) y[n] = x[0];
     }"""
-    launch = jitload.Launch(
-        kernel="twice<{x.dtype}, {N}>",
-        grid=1,
-        block="N",
-        args={"n": "x.numel()"},
-        tune=jitload.Tune(N=(32, 64), key="n"),
-        dtypes=("float32", "int32"),
-    )
-    options = {"arch": arch, "extra_cuda_cflags": ["-DLANES={N}"]}
-    mod = jitload.load_inline("twice", cuda_sources=text, functions={"twice": launch}, **options)
+    args, tune, dtypes = {"n": "x.numel()"}, jitload.Tune(N=(32, 64), key="n"), ["float32", "int32"]
+    launch = jitload.Launch("twice<{x.dtype}, {N}>", grid=1, block="N", args=args, tune=tune, dtypes=dtypes)
+    functions = {"twice": launch, "plain": jitload.Launch("twice<int, 32>", args=args)}
+    mod = jitload.load_inline("t", cuda_sources=text, functions=functions, arch=arch, extra_cuda_cflags=["-DLANES={N}"])
     x = torch.ones(9, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match=r"at byte 36 of 'y'.*thread \(5, 0, 0\)"):
-        mod.twice.check(x, torch.zeros_like(x))
+    for function in (mod.twice, mod.plain[1, 32]):  # the latter has the options of the first variant
+        with pytest.raises(RuntimeError, match=r"at byte 36 of 'y'.*thread \(5, 0, 0\)"):
+            function.check(x, torch.zeros_like(x))
 
 
 def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked():

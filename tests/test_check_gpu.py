@@ -4,7 +4,6 @@ compute-sanitizer is replaced by a program that prints what it printed on a GPU,
 """
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from support.kernels import CHECKED
 
 import jitload
 from jitload import checking
-from jitload.checking import describe, make_call, run_call
+from jitload.checking import describe, run_call
 from jitload.errors import ToolchainError
+from jitload.measuring.memory import Extent
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc
 
@@ -57,13 +57,14 @@ MANUAL_RACE = """========= COMPUTE-SANITIZER
 =========     Current Value : 35
 """
 NOTHING = {"memcheck": "========= ERROR SUMMARY: 0 errors\n", "racecheck": "========= RACECHECK SUMMARY: 0 hazards\n"}
-REGIONS = [("x", 0x7F0000100000, 32), ("y", 0x7F0000200000, 28)]
-X, Y = (address for _, address, _ in REGIONS)
-# A program that writes the log for the tool, and what the process of the call would have written.
+X, Y = 0x7F0000100000, 0x7F0000200000
+TENSORS = {"x": Extent(X, 32, 32, 0), "y": Extent(Y, 28, 28, 0)}
+# A program that keeps the call, and writes the log for the tool and what the process of the call would have written.
 STUB = """#!{python}
-import os, pickle, sys
+import os, pickle, shutil, sys
 log, directory = sys.argv[sys.argv.index("--log-file") + 1], sys.argv[sys.argv.index("-c") + 2]
 logs, *outcome = pickle.load(open({answers!r}, "rb"))
+shutil.copy(os.path.join(directory, "call"), os.path.dirname({answers!r}))
 open(log, "w").write(logs[sys.argv[sys.argv.index("--tool") + 1]])
 open(os.path.join(directory, "outcome"), "wb").write(pickle.dumps(outcome))
 """
@@ -94,7 +95,7 @@ def without_margin(text: str) -> str:
     ],
 )
 def test_findings_are_worded_as_on_the_cpu(text, expected):
-    findings = describe(without_margin(text), REGIONS)
+    findings = describe(without_margin(text), TENSORS)
     assert findings.startswith(expected)
     if "shift" in text:
         assert findings.endswith(("thread (7, 0, 0), at checked.cu:9", "thread (96, 0, 0), at /src/checked.cu:175"))
@@ -104,15 +105,15 @@ def test_findings_are_worded_as_on_the_cpu(text, expected):
 
 
 def test_findings_in_outputs_of_the_manual_of_compute_sanitizer():
-    assert describe(without_margin(MANUAL), REGIONS) == (
+    assert describe(without_margin(MANUAL), TENSORS) == (
         "a misaligned write of 4 bytes at byte 1 of 'y', which has 28 bytes, in block (0, 0, 0), thread (0, 0, 0), at "
         "memcheck_demo.cu:34"
     )
     without_line = MANUAL.replace(" in memcheck_demo.cu:34", "").replace("misaligned", "out of bounds")
-    assert describe(without_margin(without_line), []) == (
+    assert describe(without_margin(without_line), {}) == (
         "a write of 4 bytes at address 0x7f0000200001, which is in no tensor, in block (0, 0, 0), thread (0, 0, 0)"
     )
-    assert describe(without_margin(MANUAL_RACE), REGIONS) == (
+    assert describe(without_margin(MANUAL_RACE), TENSORS) == (
         "a race: a read at address 0x8c of shared memory and another access are not ordered, in block (0, 0, 0), "
         "thread (32, 0, 0), at /home/cuda/Racecheck/warp_error.cu:56; the other is a write in block (0, 0, 0), "
         "thread (35, 0, 0), at "
@@ -137,7 +138,7 @@ def sanitizer(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
 
     def answer(outcome: Exception | None = None, **logs: str) -> None:
-        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, REGIONS, outcome)))
+        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, TENSORS, outcome)))
 
     return answer
 
@@ -171,28 +172,27 @@ def test_what_prevents_a_check_is_an_error(mod, sanitizer, monkeypatch):
         mod.shift[1, 64].check(x, x, 8, on="gpu")
 
 
-def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[Any], Exception | None]:
-    """Run a call as the process under compute-sanitizer does, but on the CPU."""
-    request = checking._request_of(function)
-    _, *call = make_call(function, request, args)
-    on_cpu = checking._load_on_cpu(request, function)._jitload_library.request
-    torch.save((on_cpu, *call), directory / "call")
-    run_call(str(directory), "cpu")
-    regions, error = pickle.loads((directory / "outcome").read_bytes())
-    return [span for _, *span in regions], error
+def test_the_process_of_the_call_gets_its_arguments_and_returns_its_error(mod, sanitizer, tmp_path):
+    def outcome_of(function: Any, *args: Any) -> tuple[list[Any], Exception | None]:
+        sanitizer()
+        function.check(*args, on="gpu")  # the program keeps the call, which then runs on the CPU
+        _, *call = torch.load(tmp_path / "call", weights_only=False)
+        on_cpu = checking._load_on_cpu(checking._request_of(function), function)._jitload_library.request
+        torch.save((on_cpu, *call), tmp_path / "call")
+        run_call(str(tmp_path), "cpu")
+        tensors, error = pickle.loads((tmp_path / "outcome").read_bytes())
+        return [(tensor.address, tensor.span) for tensor in tensors.values()], error
 
-
-def test_the_process_of_the_call_gets_its_arguments_and_returns_its_error(mod, tmp_path):
     memory = torch.zeros(100)
-    (x, y), error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
+    (x, y), error = outcome_of(mod.shift[1, 64], memory[1:51], memory[51:], 49)
     assert (x[1], y[1], error) == (200, 196, None)
     assert [x[0] % 64, y[0] % 64] == [memory[n:].data_ptr() % 64 for n in (1, 51)]
-    (x, y), error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51].numpy(), 50)
+    (x, y), error = outcome_of(mod.shift[1, 64], memory[:50], memory[1:51].numpy(), 50)
     assert y[0] - x[0] == 4
     assert "a race" in str(error)
-    _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8), torch.zeros(0), 8)
+    _, error = outcome_of(mod.shift[1, 64], torch.ones(8), torch.zeros(0), 8)
     assert "a write of 4 bytes" in str(error)
-    _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8))
+    _, error = outcome_of(mod.shift[1, 64], torch.ones(8))
     assert isinstance(error, TypeError)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jitload.loader.variants import Chosen
     from jitload.measuring.benchmark import Benchmark
     from jitload.measuring.tuning import Tuning
-    from jitload.model import Cubin, Kernel
+    from jitload.model import CompiledSource, Kernel
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
@@ -54,11 +54,10 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         explain: The library's function that tells what a call would launch.
         request: The request that the library was built for, or None.
         first_calls: The functions with what their first calls have chosen, by name.
-        plain_cubins: The kernels compiled once more for `f.extents`, if it has been asked for, and whether their code
-            may differ on other targets of the library.
+        plain_code: The parts of the request that are compiled once more for `f.extents`, with their code.
     """
 
-    __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "plain_cubins", "request")
+    __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "plain_code", "request")
 
     def __init__(self, get: Callable[[str], Any], *, is_direct: bool, origin: Path, request: Any) -> None:
         self.configure, self.image, self.explain = get("configure"), get("image"), get("explain")
@@ -66,7 +65,7 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         self.origin = origin
         self.request = request
         self.first_calls: dict[str, TypedFunction] = {}
-        self.plain_cubins: list[tuple[Cubin, bool]] = []
+        self.plain_code: dict[Any, CompiledSource] = {}
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython

@@ -51,7 +51,7 @@ class Chosen(NamedTuple):
 
 def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     """Return what a call with these arguments would launch."""
-    function = _with_choices(function)
+    function = with_choices(function)
     facts = function._jitload_facts
     numbers = (ctypes.c_int64 * 12)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
@@ -89,11 +89,11 @@ def _measured(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
     if not (is_captured or function._jitload_key or explain_call(function, args).how == "tuned"):
         with _measuring:
             if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
-                function._jitload_library.first_calls[function.__name__] = _measure(_with_choices(function), args)
-    return _with_choices(function)
+                function._jitload_library.first_calls[function.__name__] = _measure(with_choices(function), args)
+    return with_choices(function)
 
 
-def _with_choices(function: TypedFunction) -> TypedFunction:
+def with_choices(function: TypedFunction) -> TypedFunction:
     """Return a function with what its first calls have chosen, unless it has a configuration."""
     if function._jitload_key:
         return function
