@@ -11,14 +11,13 @@ from fractions import Fraction
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
-from jitload.bounds.terms import COUNTER, EXTENTS, POINTER, UNKNOWN, Polynomial, is_never_negative
+from jitload.bounds.terms import COUNTER, EXTENTS, POINTER, UNKNOWN, Polynomial
 from jitload.model import Parameter
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 # A location, a label, the brace of a scope, or the text of a directive or an instruction, in which vectors have braces.
 _STATEMENT = re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*|([\w$]+)\s*:(?!:)|([{}])|([^\s;{}](?:[^;{}]|\{[^{}]*\})*)")
-_DIRECTIVE = re.compile(r"\.(reg|shared|local|pragma|param|branchtargets|calltargets|callprototype|loc)\b")
 _INSTRUCTION = re.compile(r"(?:@(!?[\w$%]+)\s+)?(\S+)\s*([^;]*)")
 _REGISTER = re.compile(r"%[\w$]+")
 _DECLARED = re.compile(r"(%[\w$]+)(?:<(\d+)>)?")
@@ -59,15 +58,16 @@ class Entry(NamedTuple):
 
 def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each kind of statement
     """Return a kernel of a PTX module. Raise PtxError if it is not understood."""
+    ptx = _COMMENT.sub(r"\1", ptx)
     head = re.search(rf"\.entry\s+{re.escape(symbol)}(?![\w$])\s*(?:\(([^)]*)\))?", ptx)
     if head is None:
         raise PtxError(f"there is no kernel {symbol}")
-    parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
+    parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", (head[1] or "").strip()))
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
     files, location = {number: FilePath(name).name for number, name in _FILE.findall(ptx)}, ""
     scopes: list[dict[str, str]] = []  # the names that registers of inline PTX get, which may be those of others
-    for number, match in enumerate(_STATEMENT.finditer(_COMMENT.sub("", ptx[ptx.index("{", head.end()) :]))):
+    for number, match in enumerate(_STATEMENT.finditer(ptx[ptx.index("{", head.end()) :])):
         file, line, label, brace, text = match.groups()
         if brace:
             scopes = [*scopes, {**scopes[-1]} if scopes else {}] if brace == "{" else scopes[:-1]
@@ -88,14 +88,12 @@ def read_entry(ptx: str, symbol: str) -> Entry:  # noqa: C901  a branch for each
             guard, opcode, rest = _INSTRUCTION.findall(text)[0]
             operands = tuple(operand.strip() for operand in _OPERAND.findall(rest) if operand.strip())
             instructions.append(Instruction(opcode, operands, guard, location))
-        elif not _DIRECTIVE.match(text):
-            raise PtxError(f"unknown directive: {text}")
     return Entry(parameters, tuple(instructions), labels, _read_shared(ptx))
 
 
 def _read_shared(ptx: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for is_extern, bits, name, extents in _SHARED.findall(_COMMENT.sub("", ptx)):
+    for is_extern, bits, name, extents in _SHARED.findall(ptx):
         size = 0 if is_extern else int(bits) // 8 * math.prod(int(n or 0) for n in re.findall(r"\[(\d*)\]", extents))
         if sizes.setdefault(name, size) != size:
             raise PtxError(f"{name} stands for arrays of several sizes")
@@ -109,7 +107,10 @@ MOST_INSTRUCTIONS = 10_000  # more would take seconds
 _MOST_TERMS = 40
 _MOST_DECISIONS = 30
 _MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
-_ARITHMETIC: dict[str, Callable[..., Polynomial]] = {  # results modulo 2 to the power of the register's width
+Facts = tuple[tuple[Polynomial, ...], tuple[Polynomial, ...]]
+_NOT_KNOWN = (Polynomial.of(UNKNOWN),)  # stands for other facts
+_RULES: dict[str, Callable[..., Polynomial | Facts]] = {
+    # Numbers: results modulo 2 to the power of the register's width.
     r"mov\.[bsu]\d+|cvta\.[\w.]+|cvt\.[su](32|64)\.[su]\d+": lambda value: value,
     r"add\.[su]\d+": operator.add,
     r"sub\.[su]\d+": operator.sub,
@@ -117,36 +118,34 @@ _ARITHMETIC: dict[str, Callable[..., Polynomial]] = {  # results modulo 2 to the
     r"not\.b\d+": lambda value: -value - 1,
     r"mul\.(lo|wide)\.[su]\d+": operator.mul,
     r"mad\.(lo|wide)\.[su]\d+": lambda left, right, other: left * right + other,
-}
-_BY_CONSTANT: dict[str, Callable[[Polynomial, int], Polynomial]] = {
-    r"shl\.b\d+": lambda value, count: value * (1 << count),
-    r"shr\.[bsu]\d+": lambda value, count: value // (1 << count),
-    r"div\.[su]\d+": operator.floordiv,
+    r"shl\.b\d+": lambda value, count: value * (1 << _constant(count)),
+    r"shr\.[bsu]\d+": lambda value, count: value // (1 << _constant(count)),
+    r"div\.[su]\d+": lambda value, divisor: value // _constant(divisor),
+    # Comparisons: the facts if they are false, and if they are true.
+    r"setp\.lt\.[su]\d+": lambda left, right: ((left - right,), (right - left - 1,)),
+    r"setp\.le\.[su]\d+": lambda left, right: ((left - right - 1,), (right - left,)),
+    r"setp\.gt\.[su]\d+": lambda left, right: ((right - left,), (left - right - 1,)),
+    r"setp\.ge\.[su]\d+": lambda left, right: ((right - left - 1,), (left - right,)),
+    r"setp\.eq\.[bsu]\d+": lambda left, right: (_apart(left - right), (left - right, right - left)),
+    r"setp\.ne\.[bsu]\d+": lambda left, right: ((left - right, right - left), _apart(left - right)),
+    # Predicates, of which each is such a pair of facts.
+    r"and\.pred": lambda left, right: (_NOT_KNOWN, left[1] + right[1]),
+    r"or\.pred": lambda left, right: (left[0] + right[0], _NOT_KNOWN),
+    r"not\.pred": lambda facts: facts[::-1],
 }
 _READS_ALL = re.compile(r"(cvt|div|shr|setp)\..*|.*\.wide\..*")  # the result depends on more than the lowest bits
-_TYPE = re.compile(r".*\.([sub])(8|16|32|64)")
-_CONSTANT = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?")
+_CONSTANT = re.compile(r"-?(0[xX][0-9a-fA-F]+|[1-9]\d*|0)U?")
+_NAME = re.compile(r"[%\w$.]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep")  # what they read goes nowhere else
 
 
 class Value(NamedTuple):
-    """A term to which a register is equal modulo 2 to the power of its width, and what must not be negative then."""
+    """What is known of the number or the predicate in a register."""
 
-    term: Polynomial
-    assumed: frozenset[Polynomial] = frozenset()
-
-
-class Condition(NamedTuple):
-    """Terms of which none is negative exactly if a condition holds. An unknown one stands for others."""
-
-    facts: tuple[Polynomial, ...] = (Polynomial.of(UNKNOWN),)
-    assumed: frozenset[Polynomial] = frozenset()  # what must not be negative for this
-
-
-Predicate = tuple[Condition, Condition]  # what holds if it is false, and if it is true
-Register = Value | Predicate
-_UNKNOWN: Predicate = Condition(), Condition()
+    term: Polynomial = _NOT_KNOWN[0]  # is equal to the number modulo 2 to the power of the register's width
+    assumed: frozenset[Polynomial] = frozenset()  # what must not be negative for all of this
+    facts: Facts = (_NOT_KNOWN, _NOT_KNOWN)  # none of these terms is negative exactly if it is false; if it is true
 
 
 class Loop:
@@ -157,14 +156,16 @@ class Loop:
         self.back = [position for position, target in edges if target == start <= position]
         self.body = range(start, self.back[-1] + 1)
         self.exits = [position for position, target in edges if position in self.body and target not in self.body]
-        self.again, self.share = Condition(), Fraction(0)  # what its branch back compares; how many threads execute it
+        self.again: Decision = Value(), True  # that of its branch back
+        self.share = Fraction(0)  # how many threads execute it
         self.changed: dict[str, Value] = {}  # the registers that it changes, as they are when an iteration begins
         if any(start != target in self.body and position not in self.body for position, target in edges):
             raise PtxError("it has a loop with several entries, or in several pieces")
 
 
-Path = tuple[Condition | Loop, ...]  # the branches and loops that lead to an instruction
-State = tuple[Path, Fraction, dict[str, Register]]
+Decision = tuple[Value, bool]  # a predicate, and whether it is true
+Path = tuple[Decision | Loop, ...]  # the branches and loops that lead to an instruction
+State = tuple[Path, Fraction, dict[str, Value]]
 
 
 class Address(NamedTuple):
@@ -186,11 +187,16 @@ class Execution:
         symbols = {name: f"{POINTER}{SHARED}{name}" for name in entry.shared}
         for coordinate, extent in EXTENTS.items():
             symbols |= {f"%{coordinate}": coordinate, f"%n{coordinate}": extent}
+        self._initial = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
+        self._pointers: dict[str, Value] = {}  # by the names of parameters in the PTX
         for name, parameter in zip(entry.parameters, parameters, strict=True):
-            if parameter.kind in ("pointer", "int", "uint", "bool") and parameter.size in (4, 8):
-                operand = f"[{name}]{8 * parameter.size}"  # with the bits that an instruction has to load
-                symbols[operand] = f"{POINTER}{parameter.name}" if parameter.kind == "pointer" else parameter.name
-        self._initial: dict[str, Register] = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
+            if parameter.kind == "pointer" and parameter.size == 8:
+                value = self._pointers[name] = Value(Polynomial.of(f"{POINTER}{parameter.name}"))
+            elif parameter.kind in ("int", "uint") and parameter.size in (4, 8):
+                value = Value(Polynomial.of(parameter.name))
+            else:
+                continue
+            self._initial[f"[{name}]{8 * parameter.size}"] = value  # with the bits that an instruction has to load
         self._successors = [_successors(entry, position) for position in range(len(entry.instructions))]
         edges = [(position, target) for position, ends in enumerate(self._successors) for target in ends]
         starts = sorted({target for position, target in edges if target <= position})
@@ -227,26 +233,24 @@ class Execution:
             if loop := self._loops.get(position):
                 path, loop.share = (*path, loop), share
                 self._enter(loop)
-            is_certain = share == Fraction(1, 2 ** sum(isinstance(step, Condition) for step in path))
-            self._execute(instruction, path if is_certain and not instruction.guard else (*path, Condition()))
-            guard = self._registers.get(instruction.guard.lstrip("!"), _UNKNOWN)
-            guard = _UNKNOWN if isinstance(guard, Value) else guard
+            is_certain = share == Fraction(1, 2 ** sum(isinstance(step, tuple) for step in path))
+            self._execute(instruction, path if is_certain and not instruction.guard else (*path, (Value(), True)))
+            guard = self._read("" if instruction.root == "call" else instruction.guard.lstrip("!"))
             for target in self._successors[position]:
-                is_true = (target != position + 1) != instruction.guard.startswith("!")
-                condition = Condition(*guard[is_true])  # an object of its own, because paths are compared by identity
+                decision = guard, (target != position + 1) != instruction.guard.startswith("!")
                 if target <= position:
-                    self._repeat(self._loops[target], condition)
+                    self._repeat(self._loops[target], decision)
                     continue
                 way = path, share
                 if len(self._successors[position]) > 1:
-                    way = (*path, *[condition] * (len(path) < _MOST_DECISIONS)), share / 2
+                    way = (*path, *[decision] * (len(path) < _MOST_DECISIONS)), share / 2
                 for loop in reversed(self._loops.values()):
                     if position in loop.body and target not in loop.body:
                         way = path[: path.index(loop)], loop.share / len(loop.exits)
                 registers = self._registers if target == position + 1 else dict(self._registers)
                 arriving.setdefault(target, []).append((*way, registers))
 
-    def _merged(self, states: Sequence[dict[str, Register]]) -> dict[str, Register]:
+    def _merged(self, states: Sequence[dict[str, Value]]) -> dict[str, Value]:
         """Return the registers where several states meet. A register whose values differ becomes unknown."""
         first, *others = states
         for name in set(first).union(*others) if others else ():
@@ -255,39 +259,39 @@ class Execution:
                 first[name] = self._unknown(values)
         return first
 
-    def _unknown(self, origins: Iterable[Register | None] = ()) -> Value:
+    def _unknown(self, origins: Iterable[Value | None] = ()) -> Value:
         symbol = f"{UNKNOWN}{len(self._origins)}"
-        self._origins[symbol] = [value for value in origins if isinstance(value, Value)]
+        self._origins[symbol] = [value for value in origins if value]
         return Value(Polynomial.of(symbol))
 
     def _enter(self, loop: Loop) -> None:
         for name in {name for number in loop.body for name in _destinations(self.entry.instructions[number])}:
             start, step = self._registers.get(name), self._steps.get((loop.counter, name))
-            if step and isinstance(start, Value):
+            if start and step:
                 term = start.term + step.term * Polynomial.of(loop.counter)
                 loop.changed[name] = Value(term, start.assumed | step.assumed)
             else:
                 loop.changed[name] = self._unknown([start])
         self._registers |= loop.changed
 
-    def _repeat(self, loop: Loop, again: Condition) -> None:
+    def _repeat(self, loop: Loop, again: Decision) -> None:
         """Find out to which registers each iteration of a loop adds the same number."""
         loop.again = again
-        for name, (start, _) in loop.changed.items():
-            if isinstance(end := self._registers.get(name), Value):
-                step = end.term - start
-                if len(loop.back) == 1 and not step.varying and not any(term.varying for term in end.assumed):
-                    self._steps[loop.counter, name] = Value(step, end.assumed)
-                self._origins.get(str(start), []).append(end)
+        for name, (start, *_) in loop.changed.items():
+            end = self._registers[name]
+            step = end.term - start
+            if len(loop.back) == 1 and not step.varying and not any(term.varying for term in end.assumed):
+                self._steps[loop.counter, name] = Value(step, end.assumed)
+            self._origins.get(str(start), []).append(end)
 
     def _execute(self, instruction: Instruction, path: Path) -> None:
         has_result = bool(targets := _destinations(instruction)) and not instruction.guard
         result = self._result(instruction) if has_result else None
         for operand in instruction.operands[has_result:]:
+            names = _NAME.findall(operand)
             if instruction.root != "ld" or result is None:  # a part of a pointer is loaded, or its address is taken
-                self.addresses += [Address(pointer, instruction) for pointer in self._pointers_of(operand)]
-            registers = [self._registers.get(name) for name in re.findall(r"[%\w$]+", operand)]
-            values = [register for register in registers if isinstance(register, Value)]
+                self.addresses += [Address(self._pointers[n], instruction) for n in names if n in self._pointers]
+            values = [self._registers[name] for name in names if name in self._registers]
             match = _ADDRESS.fullmatch(operand)
             if match and values and not instruction.root.startswith("prefetch"):
                 value = values[0]._replace(term=values[0].term + int(match[2] or 0))
@@ -296,79 +300,51 @@ class Execution:
                 self.addresses += [Address(value, instruction) for value in values]
         self._registers |= {name: result or self._unknown() for name in targets}
 
-    def _pointers_of(self, operand: str) -> list[Value]:
-        """Return the pointers that are passed in the parameters of the kernel that an operand names."""
-        names = {*re.findall(r"[%\w$.]+", operand)}.intersection(self.entry.parameters)
-        registers = [self._initial.get(f"[{name}]64") for name in names]
-        return [each for each in registers if isinstance(each, Value) and self.pointers_in(each)]
-
-    def _read(self, operand: str) -> Register:
+    def _read(self, operand: str) -> Value:
         if _CONSTANT.fullmatch(operand):
             return Value(Polynomial.of(int(operand.rstrip("U"), 0)))
-        return self._registers.get(operand) or self._unknown()
+        return self._registers.get(operand) or self._unknown(map(self._registers.get, _NAME.findall(operand)))
 
-    def _result(self, instruction: Instruction) -> Register | None:
+    def _result(self, instruction: Instruction) -> Value | None:
         """Return the result of an instruction, or None if it is not known."""
-        operands, root = instruction.operands[1:], instruction.root
-        match = _TYPE.fullmatch(instruction.opcode)
-        bits, is_signed = (int(match[2]), match[1] == "s") if match else (0, False)
+        opcode, root, (_, *operands) = instruction.opcode, instruction.root, instruction.operands
+        kind = opcode.rpartition(".")[2]
+        rule = next((rule for pattern, rule in _RULES.items() if re.fullmatch(pattern, opcode)), None)
         if "{" in str(instruction) or "|" in str(instruction):
             return None
-        if root == "ld":
-            return self._registers.get(f"{operands[0]}{bits}") if ".param" in instruction.opcode else None
-        inputs = [self._read(operand) for operand in operands]
-        if instruction.opcode == f"{root}.pred":
-            return _logic(root, [_UNKNOWN if isinstance(register, Value) else register for register in inputs])
-        values = [register for register in inputs if isinstance(register, Value)]
-        if not bits or not values or len(values) < len(inputs):
-            return None
+        if rule is None:
+            return self._registers.get(operands[0] + kind[1:]) if root == "ld" else None
+        values = [self._read(operand) for operand in operands]
+        assumed = frozenset[Polynomial]().union(*(value.assumed for value in values))
         terms = [value.term for value in values]
-        assumed = values[0].assumed.union(*(value.assumed for value in values[1:]))
-        if _READS_ALL.fullmatch(instruction.opcode):
-            assumed = assumed.union(*(within(term, bits, is_signed=is_signed) for term in terms[:2]))
-        if root == "setp":
-            return _comparison(instruction.opcode, terms[0] - terms[1], assumed) if len(terms) == 2 else None
-        result = _calculate(instruction.opcode, terms)
-        assumed |= {terms[0]} if root in ("div", "shr") else set()  # quotients of others are rounded up
-        return Value(result, assumed) if result is not None and len(result.terms) <= _MOST_TERMS else None
+        if _READS_ALL.fullmatch(opcode):
+            assumed = assumed.union(*(within(term, kind) for term in terms[:2]))
+        if root in ("div", "shr"):
+            assumed |= {terms[0]}  # quotients of others are rounded up
+        try:
+            result = rule(*(value.facts if kind == "pred" else value.term for value in values))
+        except ValueError:  # an operand is not constant, or varies
+            return None
+        if not isinstance(result, Polynomial):
+            return Value(assumed=assumed, facts=result)
+        return Value(result, assumed) if len(result.terms) <= _MOST_TERMS else None
 
 
-def _calculate(opcode: str, terms: Sequence[Polynomial]) -> Polynomial | None:
-    for pattern, function in _ARITHMETIC.items():
-        if re.fullmatch(pattern, opcode):
-            return function(*terms)
-    number = terms[-1].constant or 0
-    for pattern, by_constant in _BY_CONSTANT.items():
-        if re.fullmatch(pattern, opcode) and 0 < number <= 1024 and (not terms[0].varying or opcode.startswith("shl")):
-            return by_constant(terms[0], number)
-    return None
+def _constant(term: Polynomial) -> int:
+    if term.constant and 0 < term.constant <= 1024:
+        return term.constant
+    raise ValueError(f"{term} is not a constant from 1 to 1024")
 
 
-def _comparison(opcode: str, difference: Polynomial, assumed: frozenset[Polynomial]) -> Predicate | None:
-    """Return what a comparison of a difference with 0 says."""
-    _, relation, *types = opcode.split(".")
-    less, more, not_less, not_more = [-difference - 1], [difference - 1], [difference], [-difference]
-    facts = {"lt": (not_less, less), "le": (more, not_more), "gt": (not_more, more), "ge": (less, not_less)}
-    apart = [term - 1 for term in (difference, -difference) if is_never_negative(term)] or [Polynomial.of(UNKNOWN)]
-    facts |= {"eq": (apart, not_less + not_more), "ne": (not_less + not_more, apart)}
-    if len(types) != 1 or relation not in facts:
-        return None
-    if_false, if_true = (Condition((*terms,), assumed) for terms in facts[relation])
-    return if_false, if_true
+def _apart(difference: Polynomial) -> tuple[Polynomial, ...]:
+    """Return the facts if two numbers are not equal."""
+    return tuple(term - 1 for term in (difference, -difference) if term >= 0) or _NOT_KNOWN
 
 
-def _logic(name: str, predicates: Sequence[Predicate]) -> Predicate | None:
-    """Return the result of a logical operation."""
-    if name not in ("and", "or"):
-        return predicates[0][::-1] if name == "not" else None
-    left, right = (predicate[name == "and"] for predicate in predicates)
-    both = Condition(left.facts + right.facts, left.assumed | right.assumed)
-    return (Condition(), both) if name == "and" else (both, Condition())
-
-
-def within(term: Polynomial, bits: int, *, is_signed: bool) -> frozenset[Polynomial]:
-    """Return what must not be negative for a term to be an integer of a type."""
-    least, end = (-(1 << bits - 1), 1 << bits - 1) if is_signed else (0, 1 << bits)
+def within(term: Polynomial, kind: str) -> frozenset[Polynomial]:
+    """Return what must not be negative for a term to be an integer of a type such as `s32`."""
+    bits = int(kind[1:])
+    least, end = (-(1 << bits - 1), 1 << bits - 1) if kind[0] == "s" else (0, 1 << bits)
     return frozenset({term - max(least, -_MOST), -term + min(end - 1, _MOST)})
 
 
@@ -377,6 +353,8 @@ def _successors(entry: Entry, position: int) -> list[int]:
     instruction = entry.instructions[position]
     if instruction.root == "brx":
         raise PtxError("it has a branch to one of many labels")
+    if instruction.root == "call" and "vprintf" not in instruction.operands:
+        return [len(entry.instructions), position + 1]  # it may end the kernel
     if instruction.root not in ("bra", "ret", "exit", "trap"):
         return [position + 1]
     target = entry.labels[instruction.operands[-1]] if instruction.root == "bra" else len(entry.instructions)
@@ -386,4 +364,4 @@ def _successors(entry: Entry, position: int) -> list[int]:
 def _destinations(instruction: Instruction) -> list[str]:
     """Return the registers that an instruction sets, or seems to set."""
     first = instruction.operands[0] if instruction.operands else "["
-    return [] if first.startswith("[") else re.findall(r"%[\w$]+", first)
+    return [] if first.startswith("[") else _REGISTER.findall(first)

@@ -12,12 +12,12 @@ from copy import copy
 from typing import NamedTuple
 
 from jitload.bounds.execution import SHARED, Address, Entry, Execution, Instruction, Loop, Path, PtxError, within
-from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomial, digits_of, is_never_negative, largest
+from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomial, digits_of, with_minimum
+from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 
-_BITS = re.compile(r"\D*(\d+)")
 _PLANNED = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")  # as in the plan of a launch
 _VARIABLE = re.compile(r"^_ZZ.*?E\d+(?=[a-zA-Z_]\w*$)|(?<=\w)(_\d+)+$")  # what is not the name of a local variable
 _ACCESS = re.compile(r"(?:ld|st|atom|red|ldu)\.(?:.*\.)?[a-z]+(\d+)(?:x(\d))?")
@@ -68,21 +68,19 @@ class Extents(dict[str, Extent]):
 
 def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Extents:
     """Return what a launch touches of the tensor behind each pointer of a kernel, and of its shared memory."""
-    pointers = [parameter for parameter in parameters if parameter.kind == "pointer"]
     accesses, entry = find_accesses(ptx, symbol, parameters)
-    by_pointer: dict[str, list[Access]] = {parameter.name: [] for parameter in pointers}
-    for access in accesses:
-        by_pointer.setdefault(access.pointer, []).append(access)
+    dtypes = {parameter.name: parameter.dtype for parameter in parameters if parameter.kind == "pointer"}
     extents = Extents()
-    for parameter in pointers:
-        bits = _BITS.match(parameter.dtype or "")
-        accesses = by_pointer.pop(parameter.name)
-        extent = _touched(accesses, int(bits[1]) // 8 if bits else 0)
-        extents[parameter.name] = extent._replace(is_read=any(access.is_read for access in accesses))
-    for pointer, accesses in by_pointer.items():
-        size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
-        unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
-        extents[name if name not in extents else pointer] = _touched(accesses, 0)._replace(unit=unit)
+    for pointer in dict.fromkeys((*dtypes, *(access.pointer for access in accesses))):
+        own = [access for access in accesses if access.pointer == pointer]
+        row = ELEMENT_TYPES.get(dtypes.get(pointer) or "")
+        extent = _touched(own, row.size if row else 0)._replace(is_read=any(access.is_read for access in own))
+        name, array = pointer, pointer.removeprefix(SHARED)
+        if pointer not in dtypes:
+            size, name = entry.shared[array], _VARIABLE.sub("", array)
+            unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
+            extent = extent._replace(unit=unit)
+        extents[name if name not in extents else pointer] = extent
     return extents
 
 
@@ -108,8 +106,10 @@ def _touched(accesses: Sequence[Access], size: int) -> Extent:
 
 def _ends_of(accesses: Sequence[Access]) -> tuple[list[Polynomial], list[Polynomial]]:
     """Return what may be the first byte of accesses whose range is known, and what may be the end of the last one."""
-    starts = largest(-access.low for access in accesses)
-    return [-start for start in starts], largest(access.high + access.size for access in accesses)
+    none: tuple[Polynomial, ...] = ()
+    starts = functools.reduce(with_minimum, (access.low for access in accesses), none)
+    ends = functools.reduce(with_minimum, (-access.high - access.size for access in accesses), none)
+    return [*starts], [-end for end in ends]
 
 
 def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
@@ -129,7 +129,7 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
         with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
             steps = [op for part in (group, *unlimited) for op in _check(part, names, parameter, size)]
             starts, (end, *others) = _ends_of(group)
-            if parameter >= 0 and all(map(is_never_negative, starts)):
+            if parameter >= 0 and all(start >= 0 for start in starts):
                 ends = [*_steps(end, names), *(op for o in others for op in (*_steps(o, names), Op("MAX")))]
                 steps = [*ends, Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps]
             checks.append(BoundCheck(parameter, (*steps,)))
@@ -152,7 +152,7 @@ def _check(group: Sequence[Access], names: Sequence[str], parameter: int, size: 
     """
     steps: list[Op] = []
     for start, end in itertools.product(*_ends_of(group)):
-        if not (size and is_never_negative(start) and is_never_negative(-end + size)):
+        if not (size and start >= 0 and -end >= -size):
             steps += [*_steps(start, names), *_steps(end, names), Op("OUTSIDE", parameter, size)]
     for condition in group[0].conditions if steps else ():
         steps = [*_steps(condition, names), Op("GE", 1, 0), Op("SKIP_IF_NOT", len(steps)), *steps]
@@ -191,7 +191,7 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
                 conditions |= {*_separate(own)}
             for start, end in itertools.product(*_ends_of(own)):
                 steps += [*_steps(start, names), *_steps(end, names), Op("OUTSIDE", names.index(pointer))]
-        conditions = {condition for condition in conditions if not is_never_negative(condition)}
+        conditions = {condition for condition in conditions if not condition >= 0}
         for condition in sorted(conditions, key=str):
             steps += [*_steps(condition, names), Op("GE", 1, 0), Op("REQUIRE")]
         if all(condition.constant is None for condition in conditions):
@@ -203,7 +203,7 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
     """Yield what must not be negative so that no two threads access the same bytes by one pointer."""
     first = accesses[0].offset
     starts = [(access.offset - first).constant for access in accesses]
-    if None in starts or not first.varying <= {*EXTENTS}:
+    if None in starts or not first.split()[1].keys() <= {*EXTENTS}:
         yield Polynomial.of(-1)
         return
     ends = [(start or 0) + access.size for start, access in zip(starts, accesses, strict=True)]
@@ -246,16 +246,13 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     accesses = [Access(p.name, copies, "it is a tensor map") for p in parameters if p.is_tensor_map]
     region_of = functools.cache(Region)  # many accesses are at the end of one path
     for address in execution.addresses:
-        pointers = execution.pointers_in(address.value)
-        try:
-            made = [copy(region_of(address.path)).access_at(address, pointer) for pointer in pointers]
-        except PtxError as error:
-            made = [Access(pointer, address.instruction, str(error)) for pointer in pointers]
         is_read = address.instruction.root != "st" or address.path is None  # or else the pointer itself is stored
-        accesses += [access._replace(is_read=is_read) for access in made]
-    calls = [i for i in execution.entry.instructions if i.root == "call" and "vprintf" not in i.operands]
-    if calls:  # which may end the kernel
-        accesses = [access._replace(is_exact=False) for access in accesses]
+        for pointer in execution.pointers_in(address.value):
+            try:
+                access = copy(region_of(address.path)).access_at(address, pointer)
+            except PtxError as error:
+                access = Access(pointer, address.instruction, str(error))
+            accesses.append(access._replace(is_read=is_read))
     return accesses, execution.entry
 
 
@@ -265,20 +262,21 @@ class Region:
     def __init__(self, path: Path | None) -> None:
         if path is None:
             raise PtxError("the pointer is stored, chosen or passed on")
-        self._conditions: tuple[Polynomial, ...] = ()
+        self._conditions: tuple[Polynomial, ...] = ()  # what must not be negative, for all threads alike
         self._coordinates = {*EXTENTS}  # and the counters of loops
-        self._facts: tuple[Polynomial, ...] = ()  # what is not negative
+        self._facts: tuple[Polynomial, ...] = ()  # what is not negative, for the threads and iterations of this region
         self._is_exact = True  # whether all threads and iterations for which the facts hold reach the instruction
         for step in path:
             if isinstance(step, Loop):
                 self._enter(step)
                 continue
-            for fact in step.facts:
-                try:
-                    self._assume(step.assumed)
+            predicate, is_true = step
+            try:
+                self._assume(predicate.assumed)
+                for fact in predicate.facts[is_true]:
                     self._add(fact)
-                except PtxError:
-                    self._is_exact = False
+            except PtxError:
+                self._is_exact = False
 
     def access_at(self, address: Address, pointer: str) -> Access:
         """Return the access to an address. Raise PtxError if its range is not known."""
@@ -288,19 +286,18 @@ class Region:
             raise PtxError("jitload does not know the instruction")
         size = int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8
         offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
-        self._assume(address.value.assumed | (within(offset, 32, is_signed=True) if space == "shared" else set()))
+        self._assume(address.value.assumed | (within(offset, "s32") if space == "shared" else set()))
         access = Access(pointer, address.instruction, "", size, offset, is_exact=self._is_exact)
         limited = copy(self).with_range(access)
-        facts, self._facts = [fact for fact in self._facts if fact.varying], ()
+        facts, self._facts = self._facts, ()
         with contextlib.suppress(PtxError):
-            for fact in facts:
-                self._require(self._least_of_all(fact))
+            self._assume(facts)
             return limited._replace(unlimited=(self.with_range(access),) if facts else ())
         return limited
 
     def with_range(self, access: Access) -> Access:
         """Return an access with its range in the region, and with the conditions for that."""
-        low, high = self._least(access.offset), -self._least(-access.offset)
+        low, high = self._least(access.offset, self._facts), -self._least(-access.offset, self._facts)
         is_exact = access.is_exact and self._has_ends(access.offset)
         return access._replace(low=low, high=high, is_exact=is_exact, conditions=self._conditions)
 
@@ -308,12 +305,13 @@ class Region:
         """Use that a loop is executed. What its branch back compares holds if it holds in the first iteration."""
         self._coordinates.add(loop.counter)
         self._is_exact &= loop.exits == loop.back and len(loop.back) == 1
-        for fact in loop.again.facts if len(loop.back) == 1 else ():
+        predicate, is_true = loop.again
+        for fact in predicate.facts[is_true] if len(loop.back) == 1 else ():
             step = fact.split()[1].get(loop.counter, ZERO)
             first = fact - step * Polynomial.of(loop.counter) - step
-            if any(is_never_negative(first - known) for known in (ZERO, *self._facts)):
+            if any(first >= known for known in (ZERO, *self._conditions, *self._facts)):
                 self._add(fact - step)
-                self._assume(loop.again.assumed)
+                self._assume(predicate.assumed)
             else:
                 self._is_exact = False
 
@@ -322,47 +320,43 @@ class Region:
         rest, factors = fact.split()
         unit = math.gcd(*(number for factor in factors.values() for _, number in factor.terms)) or 1
         fact = (fact - rest) // unit + rest // unit
-        if not factors.keys() <= self._coordinates or (factors and not _pivot(fact)) or len(self._facts) == _MOST_FACTS:
+        if not factors:
+            self._note(fact)
+        elif factors.keys() <= self._coordinates and _pivot(fact) and len(self._facts) < _MOST_FACTS:
+            self._facts = with_minimum(self._facts, fact)
+        else:
             self._is_exact = False
-        elif not any(is_never_negative(fact - other) for other in self._facts):
-            self._facts = (*(other for other in self._facts if not is_never_negative(other - fact)), fact)
-            self._note(*() if factors else (fact,))
 
     def _assume(self, terms: Iterable[Polynomial]) -> None:
         """Require that terms are not negative for any thread."""
         for term in sorted(terms, key=str):
-            self._require(self._least(term))
+            least = self._least(term, self._facts)
+            if (least.constant or 0) < 0:
+                raise PtxError("its index may be too large for its type")
+            self._note(least)
 
-    def _require(self, term: Polynomial) -> None:
-        if (term.constant or 0) < 0:
-            raise PtxError("its index may be too large for its type")
-        self._note(term)
-
-    def _note(self, *terms: Polynomial) -> None:
+    def _note(self, *conditions: Polynomial) -> None:
         """Add conditions, of which calls check the last ones first."""
-        new = (term for term in terms if not is_never_negative(term) and term not in self._conditions)
-        self._conditions = (*self._conditions, *new)
+        for condition in conditions:
+            if not condition >= 0:
+                self._conditions = with_minimum(self._conditions, condition)
 
-    def _least(self, term: Polynomial) -> Polynomial:
-        """Return the smallest value of a term in the region."""
-        for fact in reversed(self._facts):
-            multiple, rest = _divided(term, fact)
-            if multiple.terms and multiple == multiple.magnitude:
-                self._require(multiple)
-                term = rest
-        return self._least_of_all(term)
-
-    def _least_of_all(self, term: Polynomial) -> Polynomial:
-        """Return the smallest value of a term for all threads and iterations.
+    def _least(self, term: Polynomial, facts: Sequence[Polynomial]) -> Polynomial:
+        """Return the smallest value of a term for the threads and iterations for which facts hold.
 
         A factor whose sign is not known is required to be positive.
         """
+        for fact in reversed(facts):
+            multiple, rest = _divided(term, fact)
+            if multiple.terms and multiple == multiple.magnitude:
+                self._assume([multiple])
+                term = rest
         least, factors = term.split()
         if not factors.keys() <= self._coordinates:
             raise PtxError("its index does not follow from threads, blocks, loops and parameters")
         for symbol, factor in factors.items():
             magnitude = factor.magnitude
-            self._require(magnitude)
+            self._assume([magnitude])
             if magnitude != factor and symbol.startswith(COUNTER):
                 raise PtxError("no comparison limits its index")
             least -= magnitude * (Polynomial.of(EXTENTS[symbol]) - 1) if magnitude != factor else ZERO
@@ -370,25 +364,25 @@ class Region:
 
     def _has_ends(self, offset: Polynomial) -> bool:
         """Return whether threads have both ends of the range of an offset, with conditions for that."""
-        facts = [fact for fact in self._facts if fact.varying]
-        for fact in facts:
+        for fact in self._facts:
             offset = _divided(offset, fact)[1]
-        for number, fact in enumerate(facts):
-            others = [other for other in facts[:number] if (fact + other).varying]
-            is_dense = all(is_never_negative(reach - worth) for _, worth, reach in digits_of(fact, ONE))
-            if not is_dense or any(not fact.varying.isdisjoint(other.varying) for other in (offset, *others)):
+        for number, fact in enumerate(self._facts):
+            opposite = [other for other in self._facts[:number] if not (fact + other).varying]
+            is_dense = all(reach >= worth for _, worth, reach in digits_of(fact, ONE))
+            others = [offset, *(other for other in self._facts[:number] if other not in opposite)]
+            if not is_dense or any(not fact.varying.isdisjoint(other.varying) for other in others):
                 return False
-            self._note(*(fact + other for other in facts[:number] if other not in others))
+            self._note(*(fact + other for other in opposite))
             for term in (fact, -fact):
                 with contextlib.suppress(PtxError):  # a counter has no limit
-                    self._note(-self._least_of_all(term))
+                    self._note(-self._least(term, ()))
         return True
 
 
 def _divided(term: Polynomial, fact: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Return which multiple of a fact is in a term, and the rest, which has no coordinate of the fact."""
     pivot = _pivot(fact)
-    multiple = term.split()[1].get(pivot, ZERO) * fact.split()[1][pivot] if pivot else ZERO
+    multiple = term.split()[1].get(pivot, ZERO) * fact.split()[1][pivot]
     rest = term - fact * multiple
     return (multiple, rest) if rest.varying.isdisjoint(fact.varying) else (ZERO, term)
 

@@ -72,8 +72,20 @@ class Polynomial:
     def __floordiv__(self, divisor: int) -> Polynomial:
         whole = Polynomial(tuple((monomial, f // divisor) for monomial, f in self.terms if not f % divisor))
         part = self - whole * divisor
+        if part.varying:
+            raise ValueError("a quotient of what varies is not followed")
         quotient = f"({part} // {divisor})" if len(part.terms) == 1 else f"(({part}) // {divisor})"
         return whole + Polynomial.of(quotient if part.symbols else (part.constant or 0) // divisor)
+
+    def __ge__(self, other: Number) -> bool:
+        """Return whether this is known never to be less, because of the ranges of extents and coordinates."""
+        least: float = 0
+        for monomial, factor in (self - other).terms:
+            ranges = [_RANGES.get(symbol[: symbol.find(".") + 1], (-1, 0)) for symbol in monomial]
+            if any(low < 0 for low, _ in ranges):
+                return False
+            least += factor * math.prod(high if factor < 0 else low for low, high in ranges)
+        return least >= 0
 
     def __str__(self) -> str:
         """Return the polynomial as it is written in Python: `4 * n + grid.x * block.x - 1`."""
@@ -81,14 +93,12 @@ class Polynomial:
         return " + ".join(texts).replace("+ -", "- ") or "0"
 
     def split(self) -> tuple[Polynomial, dict[str, Polynomial]]:
-        """Return what does not vary, and the factors of symbols that vary. A product of such symbols is unknown."""
+        """Return what does not vary, and the factors of symbols that vary and of products of such symbols."""
         factors: dict[str, Polynomial] = {}
         for monomial, factor in self.terms:
-            symbol, *others = [*(symbol for symbol in monomial if symbol.startswith(_VARYING)), ""]
-            if len(others) > 1:
-                return ZERO, {UNKNOWN: ONE}
-            rest = Polynomial(((tuple(other for other in monomial if other != symbol), factor),))
-            factors[symbol] = factors.get(symbol, ZERO) + rest
+            varying = " * ".join(symbol for symbol in monomial if symbol.startswith(_VARYING))
+            others = tuple(symbol for symbol in monomial if not symbol.startswith(_VARYING))
+            factors[varying] = factors.get(varying, ZERO) + Polynomial(((others, factor),))
         return factors.pop("", ZERO), factors
 
     @property
@@ -115,24 +125,11 @@ class Polynomial:
 ZERO, ONE = Polynomial(()), Polynomial.of(1)
 
 
-def is_never_negative(polynomial: Polynomial) -> bool:
-    """Return whether a polynomial is known not to be negative, because of the ranges of extents and coordinates."""
-    least: float = 0
-    for monomial, factor in polynomial.terms:
-        ranges = [_RANGES.get(symbol[: symbol.find(".") + 1], (-1, 0)) for symbol in monomial]
-        if any(low < 0 for low, _ in ranges):
-            return False
-        least += factor * math.prod(high if factor < 0 else low for low, high in ranges)
-    return least >= 0
-
-
-def largest(terms: Iterable[Polynomial]) -> list[Polynomial]:
-    """Return terms without those that are never larger than another one."""
-    kept: list[Polynomial] = []
-    for term in terms:
-        if not any(is_never_negative(other - term) for other in kept):
-            kept = [*(other for other in kept if not is_never_negative(term - other)), term]
-    return kept
+def with_minimum(terms: tuple[Polynomial, ...], term: Polynomial) -> tuple[Polynomial, ...]:
+    """Return terms and another one, without those that are never smaller than one of the others."""
+    if any(term >= other for other in terms):
+        return terms
+    return (*(other for other in terms if not other >= term), term)
 
 
 def digits_of(term: Polynomial, reach: Polynomial) -> Iterator[tuple[str, Polynomial, Polynomial]]:
