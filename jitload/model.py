@@ -265,20 +265,6 @@ class Cubin:
         return f"<jitload cubin for {self.arch}, {len(self.data):,} bytes: {kernels}>"
 
 
-class BoundCheck(NamedTuple):
-    """The steps that compare an access with the size of a tensor, or of shared memory.
-
-    They do not depend on those of other checks.
-
-    Attributes:
-        parameter: The number of the pointer's parameter, or -1 for shared memory.
-        steps: The steps. The operand of `OUTSIDE` and of `SKIP_IF_INSIDE` is the number of the parameter.
-    """
-
-    parameter: int
-    steps: tuple[Op, ...]
-
-
 class CompiledSource(NamedTuple):
     """Device code compiled for one architecture.
 
@@ -287,14 +273,15 @@ class CompiledSource(NamedTuple):
         symbols: A mapping from the name of a kernel in a `Launch`, such as `scale<float>`, to the kernel's symbol.
         candidates: The functions in the source that look like kernels.
         headers: The user's headers that the compiler may have read.
-        bounds: The checks of accesses by the kernels' symbols; empty if calls do not check them.
+        bounds: The steps that check accesses, by the kernels' symbols; empty if calls do not check them. The operand of
+            `OUTSIDE` and of `SKIP_IF_INSIDE` is the number of a parameter, or -1 for shared memory.
     """
 
     cubin: Cubin
     symbols: dict[str, str]
     candidates: tuple[Candidate, ...]
     headers: tuple[Path, ...]
-    bounds: Mapping[str, tuple[BoundCheck, ...]] = MappingProxyType({})
+    bounds: Mapping[str, tuple[tuple[Op, ...], ...]] = MappingProxyType({})
 
     def as_ptx(self, arch: str) -> CompiledSource:
         """Return this code with its PTX in place of its cubin. The driver compiles the PTX for each GPU.

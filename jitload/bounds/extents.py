@@ -16,7 +16,7 @@ from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomia
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
-from jitload.model import BoundCheck, Parameter
+from jitload.model import Parameter
 
 _PLANNED = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")  # as in the plan of a launch
 _VARIABLE = re.compile(r"^_ZZ.*?E\d+(?=[a-zA-Z_]\w*$)|(?<=\w)(_\d+)+$")  # what is not the name of a local variable
@@ -112,44 +112,38 @@ def _ends_of(accesses: Sequence[Access]) -> tuple[list[Polynomial], list[Polynom
     return [*starts], [-end for end in ends]
 
 
-def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
-    """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked.
+def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[tuple[Op, ...], ...]:
+    """Return steps that fail if a thread is certain to access memory outside of a tensor, or of shared memory.
 
-    In most calls, the end of accesses shows that they are inside. Only if it does not, a check finds out whether the
-    numbers fit their registers, whether a thread makes the accesses, and where exactly they are.
+    There is a program for each pointer, which names the parameter by its number. In most calls, the end of the accesses
+    shows that they are inside. Only if it does not, the steps find out whether the numbers fit their registers, whether
+    a thread makes the accesses, and where exactly they are.
     """
     accesses, entry = find_accesses(ptx, symbol, parameters)
     names = [parameter.name for parameter in parameters]
     checks = []
-    for group in _made_together(each for a in accesses for each in ((a,) if a.is_exact else a.unlimited)):
-        pointer = group[0].pointer
-        size = entry.shared.get(pointer.removeprefix(SHARED), 0)
-        parameter = -1 if pointer.startswith(SHARED) else names.index(pointer)
-        unlimited = _made_together(rare for access in group for rare in access.unlimited)
+    for pointer in dict.fromkeys(access.pointer for access in accesses):
+        own = [a for a in accesses if a.pointer == pointer and any(each.is_exact for each in (a, *a.unlimited))]
+        groups: dict[frozenset[Polynomial], list[Access]] = {}
+        for access in (each for a in own for each in (a, *a.unlimited) if each.is_exact):
+            groups.setdefault(frozenset(access.conditions), []).append(access)
         with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
-            steps = [op for part in (group, *unlimited) for op in _check(part, names, parameter, size)]
-            starts, (end, *others) = _ends_of(group)
-            if parameter >= 0 and all(start >= 0 for start in starts):
-                ends = [*_steps(end, names), *(op for o in others for op in (*_steps(o, names), Op("MAX")))]
-                steps = [*ends, Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps]
-            checks.append(BoundCheck(parameter, (*steps,)))
-    return tuple(dict.fromkeys(check for check in checks if check.steps))
+            size = entry.shared.get(pointer.removeprefix(SHARED), 0)
+            steps = [op for group in groups.values() for op in _check(group, names, size)]
+            starts, ends = _ends_of(own)
+            if steps and pointer in names and all(start >= 0 for start in starts):
+                inside = [op for n, end in enumerate(ends) for op in (*_steps(end, names), *[Op("MAX")] * (n > 0))]
+                steps = [*inside, Op("SKIP_IF_INSIDE", names.index(pointer), len(steps)), *steps]
+            checks.append((*steps,))
+    return tuple(filter(None, checks))
 
 
-def _made_together(accesses: Iterable[Access]) -> list[list[Access]]:
-    """Return the accesses that are certain to be made, in groups with the same pointer and conditions."""
-    groups: dict[tuple[str, frozenset[Polynomial]], list[Access]] = {}
-    for access in accesses:
-        if access.is_exact:
-            groups.setdefault((access.pointer, frozenset(access.conditions)), []).append(access)
-    return [*groups.values()]
-
-
-def _check(group: Sequence[Access], names: Sequence[str], parameter: int, size: int) -> list[Op]:
+def _check(group: Sequence[Access], names: Sequence[str], size: int) -> list[Op]:
     """Return the steps that fail if the conditions of accesses hold, and one of their ends is outside.
 
     `size` is that of an array in shared memory, in bytes, or 0.
     """
+    parameter = names.index(group[0].pointer) if group[0].pointer in names else -1
     steps: list[Op] = []
     for start, end in itertools.product(*_ends_of(group)):
         if not (size and start >= 0 and -end >= -size):

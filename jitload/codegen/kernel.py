@@ -13,7 +13,7 @@ from jitload.codegen.record import Address, Struct, constant, flags_of, ops_arra
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
-from jitload.model import BoundCheck, Parameter
+from jitload.model import Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tma import map_members
 from jitload.request.tune import Choice, Variant
@@ -206,14 +206,14 @@ def requirements_of(launch: Launch) -> list[tuple[str, str]]:
     return [(text, ast.unparse(ast.parse(_inline(text, launch.args), mode="eval"))) for text in launch.requires]
 
 
-def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:
+def bounds_array(checks: Sequence[tuple[Op, ...]], export: Export) -> list[Struct]:
     """Return the structures of the checks of accesses, each of which ends with `OUTSIDE`."""
     positions = {p.name: number for number, p in enumerate(export.arguments)}
     arguments = [positions.get(p.name, -1) for p in export.kernel.parameters]
     program = [
         op._replace(operand=arguments[op.operand]) if op.name in _TENSOR_STEPS and op.operand >= 0 else op
         for check in checks
-        for op in check.steps
+        for op in check
     ]
     return ops_array(program)
 

@@ -20,7 +20,7 @@ from jitload.codegen.kernel import (
     variants_of,
 )
 from jitload.codegen.record import MODULE, Address, RecordWriter, Struct
-from jitload.model import BoundCheck, CpuProgram, Cubin, Kernel, Parameter, Variable
+from jitload.model import CpuProgram, Cubin, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
 from jitload.request.variants import groups
@@ -30,6 +30,7 @@ from jitload.toolchain.arch import CPU, capability_of, is_ptx
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    from jitload.expressions.compiler import Op
     from jitload.model import CompiledSource
     from jitload.request.request import Request
 
@@ -52,7 +53,7 @@ class Wrapper(NamedTuple):
     variables: tuple[Variable, ...]
     cpus: tuple[CpuProgram, ...] = ()
     has_cpp: bool = False
-    bounds: Mapping[tuple[int, str, Launch], Sequence[BoundCheck]] = MappingProxyType({})
+    bounds: Mapping[tuple[int, str, Launch], Sequence[tuple[Op, ...]]] = MappingProxyType({})
 
 
 def write_sources(
@@ -90,7 +91,7 @@ def write_sources(
 
 def _common_bounds(
     exports: Sequence[Export], compiled: Sequence[Sequence[CompiledSource]], *, checks_all: bool
-) -> dict[tuple[int, str, Launch], list[BoundCheck]]:
+) -> dict[tuple[int, str, Launch], list[tuple[Op, ...]]]:
     """Return the checks of accesses that the code for all architectures makes."""
     result = {}
     for export in exports:
@@ -323,6 +324,6 @@ def _kernel_structure(export: Export, cpu: CpuProgram | None, more: Mapping[str,
     if cpu.separate and separate and steps and {kernel.mode, separate.mode} == {"JITLOAD_CPU_LOOP"}:
         on_cpu |= {
             "separate": Address(f"&{cpu.separate.table}[{separate.row}]"),
-            "bounds": bounds_array([BoundCheck(-1, steps)], export),
+            "bounds": bounds_array([steps], export),
         }
     return Struct("kernel", {**members, **on_cpu})
