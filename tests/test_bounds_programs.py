@@ -217,7 +217,7 @@ def test_the_accesses_of_a_program_are_those_of_all_threads(seeds):
         entry = read_entry(program, "f")
         stores = {str(i): number for number, i in enumerate(entry.instructions) if i.root == "st"}  # all are different
         found = find_accesses(program, "f", PARAMETERS)[0]
-        accesses = {stores[str(access.instruction)]: access for access in found}
+        accesses = {stores[str(access.instruction)]: access for accesses in found.values() for access in accesses}
         for _ in range(4):
             block, grid, n, m = (
                 chance.choice((1, 2, 3, 5, 8)),

@@ -166,14 +166,7 @@ class Loop:
 Decision = tuple[Value, bool]  # a predicate, and whether it is true
 Path = tuple[Decision | Loop, ...]  # the branches and loops that lead to an instruction
 State = tuple[Path, Fraction, dict[str, Value]]
-
-
-class Address(NamedTuple):
-    """An address in an instruction. No path means that it goes elsewhere."""
-
-    value: Value
-    instruction: Instruction
-    path: Path | None = None
+Address = tuple[Value, Instruction, Path | None]  # what an instruction accesses, or passes on if there is no path
 
 
 class Execution:
@@ -290,14 +283,14 @@ class Execution:
         for operand in instruction.operands[has_result:]:
             names = _NAME.findall(operand)
             if instruction.root != "ld" or result is None:  # a part of a pointer is loaded, or its address is taken
-                self.addresses += [Address(self._pointers[n], instruction) for n in names if n in self._pointers]
+                self.addresses += [(self._pointers[n], instruction, None) for n in names if n in self._pointers]
             values = [self._registers[name] for name in names if name in self._registers]
             match = _ADDRESS.fullmatch(operand)
             if match and values and not instruction.root.startswith("prefetch"):
                 value = values[0]._replace(term=values[0].term + int(match[2] or 0))
-                self.addresses.append(Address(value, instruction, path))
+                self.addresses.append((value, instruction, path))
             elif match is None and result is None and instruction.root not in _HARMLESS:
-                self.addresses += [Address(value, instruction) for value in values]
+                self.addresses += [(value, instruction, None) for value in values]
         self._registers |= {name: result or self._unknown() for name in targets}
 
     def _read(self, operand: str) -> Value:

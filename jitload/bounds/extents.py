@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
-from jitload.bounds.execution import SHARED, Address, Entry, Execution, Instruction, Loop, Path, PtxError, within
+from jitload.bounds.execution import SHARED, Entry, Execution, Instruction, Loop, Path, PtxError, Value, within
 from jitload.bounds.terms import COUNTER, EXTENTS, ONE, POINTER, ZERO, Polynomial, digits_of, with_minimum
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
@@ -69,38 +69,37 @@ class Extents(dict[str, Extent]):
 def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Extents:
     """Return what a launch touches of the tensor behind each pointer of a kernel, and of its shared memory."""
     accesses, entry = find_accesses(ptx, symbol, parameters)
-    dtypes = {parameter.name: parameter.dtype for parameter in parameters if parameter.kind == "pointer"}
     extents = Extents()
-    for pointer in dict.fromkeys((*dtypes, *(access.pointer for access in accesses))):
-        own = [access for access in accesses if access.pointer == pointer]
-        row = ELEMENT_TYPES.get(dtypes.get(pointer) or "")
-        extent = _touched(own, row.size if row else 0)._replace(is_read=any(access.is_read for access in own))
-        name, array = pointer, pointer.removeprefix(SHARED)
-        if pointer not in dtypes:
-            size, name = entry.shared[array], _VARIABLE.sub("", array)
-            unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
-            extent = extent._replace(unit=unit)
-        extents[name if name not in extents else pointer] = extent
+    for parameter in parameters:
+        if parameter.kind == "pointer":
+            row = ELEMENT_TYPES.get(parameter.dtype or "")
+            own = accesses.pop(parameter.name)
+            extents[parameter.name] = _touched(own, row.size, "elements") if row else _touched(own, 1, "bytes")
+    for pointer, own in accesses.items():
+        size, name = entry.shared[pointer.removeprefix(SHARED)], _VARIABLE.sub("", pointer.removeprefix(SHARED))
+        unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
+        extents[name if name not in extents else pointer] = _touched(own, 1, unit)
     return extents
 
 
-def _touched(accesses: Sequence[Access], size: int) -> Extent:
-    """Return what accesses touch, in elements of a size, or in bytes if it is 0 or does not fit."""
-    for _, instruction, reason, *_ in accesses:
+def _touched(accesses: Sequence[Access], size: int, unit: str) -> Extent:
+    """Return what accesses touch, in units of a size, or in bytes if that does not fit."""
+    is_read = any(access.is_read for access in accesses)
+    for instruction, reason, *_ in accesses:
         if reason:
-            return Extent(reason=reason, instruction=str(instruction), line=instruction.location)
-    if not accesses:
-        return Extent("0", "0", is_exact=True)
+            line = instruction.location
+            return Extent(reason=reason, instruction=str(instruction), line=line, unit=unit, is_read=is_read)
     starts, ends = _ends_of(accesses)
-    if any(factor % (size or 1) for end in starts + ends for _, factor in end.terms):
-        return _touched(accesses, 0)
-    first, *others = (str(start // (size or 1)) for start in starts)
-    last, *more = (str(end // (size or 1)) for end in ends)
+    if any(factor % size for end in starts + ends for _, factor in end.terms):
+        return _touched(accesses, 1, "bytes")
+    first, *others = [str(start // size) for start in starts] or ["0"]
+    last, *more = [str(end // size) for end in ends] or ["0"]
     return Extent(
         f"max({', '.join((last, *more))})" if more else last,
         f"min({', '.join((first, *others))})" if others else first,
         is_exact=all(access.is_exact for access in accesses),
-        unit="elements" if size else "bytes",
+        unit=unit,
+        is_read=is_read,
     )
 
 
@@ -122,28 +121,28 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
     accesses, entry = find_accesses(ptx, symbol, parameters)
     names = [parameter.name for parameter in parameters]
     checks = []
-    for pointer in dict.fromkeys(access.pointer for access in accesses):
-        own = [a for a in accesses if a.pointer == pointer and any(each.is_exact for each in (a, *a.unlimited))]
+    for pointer, own in accesses.items():
+        certain = [access for access in own if any(each.is_exact for each in (access, *access.unlimited))]
         groups: dict[frozenset[Polynomial], list[Access]] = {}
-        for access in (each for a in own for each in (a, *a.unlimited) if each.is_exact):
+        for access in (each for a in certain for each in (a, *a.unlimited) if each.is_exact):
             groups.setdefault(frozenset(access.conditions), []).append(access)
+        parameter = names.index(pointer) if pointer in names else -1
         with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
             size = entry.shared.get(pointer.removeprefix(SHARED), 0)
-            steps = [op for group in groups.values() for op in _check(group, names, size)]
-            starts, ends = _ends_of(own)
-            if steps and pointer in names and all(start >= 0 for start in starts):
+            steps = [op for group in groups.values() for op in _check(group, names, parameter, size)]
+            starts, ends = _ends_of(certain)
+            if steps and parameter >= 0 and all(start >= 0 for start in starts):
                 inside = [op for n, end in enumerate(ends) for op in (*_steps(end, names), *[Op("MAX")] * (n > 0))]
-                steps = [*inside, Op("SKIP_IF_INSIDE", names.index(pointer), len(steps)), *steps]
+                steps = [*inside, Op("SKIP_IF_INSIDE", parameter, len(steps)), *steps]
             checks.append((*steps,))
     return tuple(filter(None, checks))
 
 
-def _check(group: Sequence[Access], names: Sequence[str], size: int) -> list[Op]:
+def _check(group: Sequence[Access], names: Sequence[str], parameter: int, size: int) -> list[Op]:
     """Return the steps that fail if the conditions of accesses hold, and one of their ends is outside.
 
     `size` is that of an array in shared memory, in bytes, or 0.
     """
-    parameter = names.index(group[0].pointer) if group[0].pointer in names else -1
     steps: list[Op] = []
     for start, end in itertools.product(*_ends_of(group)):
         if not (size and start >= 0 and -end >= -size):
@@ -169,18 +168,17 @@ def separation_steps(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> 
     No thread of such a launch accesses what another one writes, and all accesses are inside of tensors. Return no
     steps if the threads of no launch are known to be separate.
     """
-    accesses, entry = find_accesses(ptx, symbol, parameters)
-    accesses = [access for access in accesses if not access.reason]
+    by_pointer, entry = find_accesses(ptx, symbol, parameters)
     names = [parameter.name for parameter in parameters]
-    known = {id(a.instruction) for a in accesses if a.instruction.root in ("ld", "st") and a.pointer in names}
-    others = [i for i in entry.instructions if id(i) not in known and ".param" not in i.opcode]
+    accesses = {name: [a for a in by_pointer[name] if not a.reason] for name in names if name in by_pointer}
+    plain = {id(a.instruction) for own in accesses.values() for a in own if a.instruction.root in ("ld", "st")}
+    others = [i for i in entry.instructions if id(i) not in plain and ".param" not in i.opcode]
     if any(i.root == "call" or "[" in str(i) for i in others):
         return ()
-    conditions = {condition for access in accesses for condition in access.conditions}
+    conditions = {condition for own in accesses.values() for access in own for condition in access.conditions}
     steps: list[Op] = []
     with contextlib.suppress(LaunchSpecError):  # a number that does not fit 64 bits
-        for pointer in dict.fromkeys(access.pointer for access in accesses):
-            own = [access for access in accesses if access.pointer == pointer]
+        for pointer, own in accesses.items():
             if any(access.instruction.root == "st" for access in own):
                 conditions |= {*_separate(own)}
             for start, end in itertools.product(*_ends_of(own)):
@@ -212,7 +210,6 @@ def _separate(accesses: Sequence[Access]) -> Iterator[Polynomial]:
 class Access(NamedTuple):
     """An access to memory behind a pointer, in bytes from the pointer on."""
 
-    pointer: str  # the parameter's name, or `shared:` and the name of an array in shared memory
     instruction: Instruction
     reason: str = ""  # why nothing else is known
     size: int = 0  # the number of bytes of one access
@@ -225,28 +222,29 @@ class Access(NamedTuple):
     is_read: bool = True  # whether it may read, or pass the pointer on, and does not only store
 
 
-def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
-    """Return the accesses of a kernel to shared memory and to the memory of its pointers, and the kernel.
+def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[dict[str, list[Access]], Entry]:
+    """Return the accesses of a kernel by the pointers of its parameters and by arrays in shared memory, and the kernel.
 
-    If the PTX cannot be read, nothing is known of the pointers, and the kernel has no instructions.
+    The name of an array is `shared:` and its name in the PTX. If the PTX cannot be read, nothing is known of the
+    pointers, and the kernel has no instructions.
     """
+    pointers = [parameter for parameter in parameters if parameter.kind == "pointer"]
     try:
         execution = Execution(ptx, symbol, parameters)
     except PtxError as error:
-        reason, none = f"the PTX cannot be read ({error})", Instruction("no instruction", ())
-        pointers = [parameter.name for parameter in parameters if parameter.kind == "pointer"]
-        return [Access(pointer, none, reason) for pointer in pointers], Entry((), (), {}, {})
-    copies = Instruction("the copies of the TMA are not followed", ())
-    accesses = [Access(p.name, copies, "it is a tensor map") for p in parameters if p.is_tensor_map]
+        unknown = Access(Instruction("no instruction", ()), f"the PTX cannot be read ({error})")
+        return {pointer.name: [unknown] for pointer in pointers}, Entry((), (), {}, {})
+    copy_of_map = Access(Instruction("the copies of the TMA are not followed", ()), "it is a tensor map")
+    accesses = {pointer.name: [copy_of_map] * pointer.is_tensor_map for pointer in pointers}
     region_of = functools.cache(Region)  # many accesses are at the end of one path
-    for address in execution.addresses:
-        is_read = address.instruction.root != "st" or address.path is None  # or else the pointer itself is stored
-        for pointer in execution.pointers_in(address.value):
+    for value, instruction, path in execution.addresses:
+        is_read = instruction.root != "st" or path is None  # or else the pointer itself is stored
+        for pointer in execution.pointers_in(value):
             try:
-                access = copy(region_of(address.path)).access_at(address, pointer)
+                access = copy(region_of(path)).access_at(value, instruction, pointer)
             except PtxError as error:
-                access = Access(pointer, address.instruction, str(error))
-            accesses.append(access._replace(is_read=is_read))
+                access = Access(instruction, str(error))
+            accesses.setdefault(pointer, []).append(access._replace(is_read=is_read))
     return accesses, execution.entry
 
 
@@ -272,16 +270,16 @@ class Region:
             except PtxError:
                 self._is_exact = False
 
-    def access_at(self, address: Address, pointer: str) -> Access:
+    def access_at(self, address: Value, instruction: Instruction, pointer: str) -> Access:
         """Return the access to an address. Raise PtxError if its range is not known."""
-        opcode, space = address.instruction.opcode, "shared" if pointer.startswith(SHARED) else "global"
+        opcode, space = instruction.opcode, "shared" if pointer.startswith(SHARED) else "global"
         match, vector = _ACCESS.fullmatch(opcode), re.search(r"\.v(\d)\.", opcode)
         if match is None or _SPACES & {*opcode.replace(":", ".").split(".")} - {space}:
             raise PtxError("jitload does not know the instruction")
         size = int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8
-        offset = address.value.term - Polynomial.of(f"{POINTER}{pointer}")
-        self._assume(address.value.assumed | (within(offset, "s32") if space == "shared" else set()))
-        access = Access(pointer, address.instruction, "", size, offset, is_exact=self._is_exact)
+        offset = address.term - Polynomial.of(f"{POINTER}{pointer}")
+        self._assume(address.assumed | (within(offset, "s32") if space == "shared" else set()))
+        access = Access(instruction, "", size, offset, is_exact=self._is_exact)
         limited = copy(self).with_range(access)
         facts, self._facts = self._facts, ()
         with contextlib.suppress(PtxError):

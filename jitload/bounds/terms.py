@@ -11,10 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Union
 
 Monomial = tuple[str, ...]
-Number = Union["Polynomial", int]
 
 EXTENTS = {
     f"{kind}.{axis}": f"{extent}.{axis}" for axis in "xyz" for kind, extent in (("tid", "block"), ("ctaid", "grid"))
@@ -41,7 +39,7 @@ class Polynomial:
     terms: tuple[tuple[Monomial, int], ...]
 
     @classmethod
-    def of(cls, value: Number | str) -> Polynomial:
+    def of(cls, value: Polynomial | int | str) -> Polynomial:
         """Return a constant or a symbol as a polynomial."""
         if isinstance(value, str):
             return cls((((value,), 1),))
@@ -56,16 +54,16 @@ class Polynomial:
         shown = sorted(factors.items(), key=lambda term: (not term[0], term[1] < 0, [*map(_order, term[0])]))
         return cls(tuple((monomial, factor) for monomial, factor in shown if factor))
 
-    def __add__(self, other: Number) -> Polynomial:
+    def __add__(self, other: Polynomial | int) -> Polynomial:
         return Polynomial.sum_of((*self.terms, *Polynomial.of(other).terms))
 
     def __neg__(self) -> Polynomial:
         return self * -1
 
-    def __sub__(self, other: Number) -> Polynomial:
+    def __sub__(self, other: Polynomial | int) -> Polynomial:
         return self + -other
 
-    def __mul__(self, other: Number) -> Polynomial:
+    def __mul__(self, other: Polynomial | int) -> Polynomial:
         pairs = ((left, right) for left in self.terms for right in Polynomial.of(other).terms)
         return Polynomial.sum_of((tuple(sorted(m + n, key=_order)), a * b) for (m, a), (n, b) in pairs)
 
@@ -77,7 +75,7 @@ class Polynomial:
         quotient = f"({part} // {divisor})" if len(part.terms) == 1 else f"(({part}) // {divisor})"
         return whole + Polynomial.of(quotient if part.symbols else (part.constant or 0) // divisor)
 
-    def __ge__(self, other: Number) -> bool:
+    def __ge__(self, other: Polynomial | int) -> bool:
         """Return whether this is known never to be less, because of the ranges of extents and coordinates."""
         least: float = 0
         for monomial, factor in (self - other).terms:

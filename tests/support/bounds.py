@@ -49,13 +49,14 @@ def touched_by(
     values |= {f"grid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
     values |= {f"block.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
     result: dict[str, Touched | None] = {p.name: Touched() for p in parameters if p.kind == "pointer"}
-    for access in _accesses(ptx, symbol, tuple(parameters)):
-        result[access.pointer] = _with_access(result.get(access.pointer, Touched()), access, values)
+    for pointer, accesses in _accesses(ptx, symbol, tuple(parameters)).items():
+        for access in accesses:
+            result[pointer] = _with_access(result.get(pointer, Touched()), access, values)
     return result
 
 
 @functools.cache
-def _accesses(ptx: str, symbol: str, parameters: tuple[Parameter, ...]) -> list[Access]:
+def _accesses(ptx: str, symbol: str, parameters: tuple[Parameter, ...]) -> dict[str, list[Access]]:
     return find_accesses(ptx, symbol, parameters)[0]
 
 
