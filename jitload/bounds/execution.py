@@ -183,13 +183,11 @@ class Execution:
         self._initial = {name: Value(Polynomial.of(symbol)) for name, symbol in symbols.items()}
         self._pointers: dict[str, Value] = {}  # by the names of parameters in the PTX
         for name, parameter in zip(entry.parameters, parameters, strict=True):
-            if parameter.kind == "pointer" and parameter.size == 8:
-                value = self._pointers[name] = Value(Polynomial.of(f"{POINTER}{parameter.name}"))
-            elif parameter.kind in ("int", "uint") and parameter.size in (4, 8):
-                value = Value(Polynomial.of(parameter.name))
-            else:
-                continue
-            self._initial[f"[{name}]{8 * parameter.size}"] = value  # with the bits that an instruction has to load
+            if parameter.kind in ("pointer", "int", "uint") and parameter.size in (4, 8):
+                is_pointer = parameter.kind == "pointer"
+                value = Value(Polynomial.of(f"{POINTER}{parameter.name}" if is_pointer else parameter.name))
+                self._pointers |= {name: value} if is_pointer else {}
+                self._initial[f"[{name}]{8 * parameter.size}"] = value  # with the bits that an instruction has to load
         self._successors = [_successors(entry, position) for position in range(len(entry.instructions))]
         edges = [(position, target) for position, ends in enumerate(self._successors) for target in ends]
         starts = sorted({target for position, target in edges if target <= position})

@@ -22,7 +22,6 @@ _PLANNED = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")  # as
 _VARIABLE = re.compile(r"^_ZZ.*?E\d+(?=[a-zA-Z_]\w*$)|(?<=\w)(_\d+)+$")  # what is not the name of a local variable
 _ACCESS = re.compile(r"(?:ld|st|atom|red|ldu)\.(?:.*\.)?[a-z]+(\d+)(?:x(\d))?")
 _SPACES = {"global", "shared", "local", "const", "param"}
-_MOST_FACTS = 40
 
 
 class Extent(NamedTuple):
@@ -279,7 +278,7 @@ class Region:
         size = int(vector[1] if vector else 1) * int(match[1]) * int(match[2] or 1) // 8
         offset = address.term - Polynomial.of(f"{POINTER}{pointer}")
         self._assume(address.assumed | (within(offset, "s32") if space == "shared" else set()))
-        access = Access(instruction, "", size, offset, is_exact=self._is_exact)
+        access = Access(instruction, "", size, offset)
         limited = copy(self).with_range(access)
         facts, self._facts = self._facts, ()
         with contextlib.suppress(PtxError):
@@ -290,7 +289,7 @@ class Region:
     def with_range(self, access: Access) -> Access:
         """Return an access with its range in the region, and with the conditions for that."""
         low, high = self._least(access.offset, self._facts), -self._least(-access.offset, self._facts)
-        is_exact = access.is_exact and self._has_ends(access.offset)
+        is_exact = self._is_exact and self._has_ends(access.offset)
         return access._replace(low=low, high=high, is_exact=is_exact, conditions=self._conditions)
 
     def _enter(self, loop: Loop) -> None:
@@ -314,7 +313,7 @@ class Region:
         fact = (fact - rest) // unit + rest // unit
         if not factors:
             self._note(fact)
-        elif factors.keys() <= self._coordinates and _pivot(fact) and len(self._facts) < _MOST_FACTS:
+        elif factors.keys() <= self._coordinates and _pivot(fact):
             self._facts = with_minimum(self._facts, fact)
         else:
             self._is_exact = False
@@ -358,16 +357,16 @@ class Region:
         """Return whether threads have both ends of the range of an offset, with conditions for that."""
         for fact in self._facts:
             offset = _divided(offset, fact)[1]
-        for number, fact in enumerate(self._facts):
-            opposite = [other for other in self._facts[:number] if not (fact + other).varying]
-            is_dense = all(reach >= worth for _, worth, reach in digits_of(fact, ONE))
-            others = [offset, *(other for other in self._facts[:number] if other not in opposite)]
-            if not is_dense or any(not fact.varying.isdisjoint(other.varying) for other in others):
-                return False
-            self._note(*(fact + other for other in opposite))
-            for term in (fact, -fact):
-                with contextlib.suppress(PtxError):  # a counter has no limit
-                    self._note(-self._least(term, ()))
+        pairs = [*itertools.combinations((offset, *self._facts), 2)]
+        opposite = [left + right for left, right in pairs if not (left + right).varying]
+        others = [(left, right) for left, right in pairs if (left + right).varying]
+        is_dense = all(reach >= worth for fact in self._facts for _, worth, reach in digits_of(fact, ONE))
+        if not is_dense or any(not left.varying.isdisjoint(right.varying) for left, right in others):
+            return False
+        self._note(*opposite)
+        for term in (term for fact in self._facts for term in (fact, -fact)):
+            with contextlib.suppress(PtxError):  # a counter has no limit
+                self._note(-self._least(term, ()))
         return True
 
 
