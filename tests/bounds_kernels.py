@@ -71,7 +71,6 @@ KERNELS = {
         "long long k = i; if (k < m) y[k * n + 3] = 1;"),
     "across": ("y", "", "", "float* y, int n",
         "int k = threadIdx.x + threadIdx.y; if (k < n) y[k + blockIdx.y - blockIdx.y] = 1;"),
-    "short_index": ("y", "", "", "float* y", "y[(short)i] = 1;"),
     # Arrays in shared memory, some of which are too small for some blocks.
     "mirrored": ("x y s", "", "", "const float* x, float* y",
         "__shared__ float s[40]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[blockDim.x - 1 - threadIdx.x];"),
@@ -115,6 +114,7 @@ KERNELS = {
         "float s = 0; for (int k = 0; k < n; ++k) s += x[k / 4]; y[i] = s;"),
     "block_steps": ("", "", "y", "float* y, int n", "for (int k = 0; k < n; k += blockDim.x) y[k + threadIdx.x] = 1;"),
     "not_linear": ("", "", "y", "float* y, int n", "if (i < n) y[i * i] = 1;"),
+    "short_index": ("", "", "y", "float* y", "y[(short)i] = 1;"),
     "swapped": ("", "", "x y", "float* x, float* y, int n",
         "for (int k = 0; k < n; ++k) { x[k] = 1; float* p = x; x = y; y = p; }"),
     "last_pointer": ("y", "", "x", "float* x, float* y, int n",

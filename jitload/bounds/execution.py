@@ -118,9 +118,9 @@ _RULES: dict[str, Callable[..., Polynomial | Facts]] = {
     r"not\.b\d+": lambda value: -value - 1,
     r"mul\.(lo|wide)\.[su]\d+": operator.mul,
     r"mad\.(lo|wide)\.[su]\d+": lambda left, right, other: left * right + other,
-    r"shl\.b\d+": lambda value, count: value * (1 << _constant(count)),
-    r"shr\.[bsu]\d+": lambda value, count: value // (1 << _constant(count)),
-    r"div\.[su]\d+": lambda value, divisor: value // _constant(divisor),
+    r"shl\.b\d+": lambda value, count: value * (1 << count.constant),
+    r"shr\.[bsu]\d+": lambda value, count: value // (1 << count.constant),
+    r"div\.[su]\d+": lambda value, divisor: value // divisor.constant,
     # Comparisons: the facts if they are false, and if they are true.
     r"setp\.lt\.[su]\d+": lambda left, right: ((left - right,), (right - left - 1,)),
     r"setp\.le\.[su]\d+": lambda left, right: ((left - right - 1,), (right - left,)),
@@ -133,6 +133,7 @@ _RULES: dict[str, Callable[..., Polynomial | Facts]] = {
     r"or\.pred": lambda left, right: (left[0] + right[0], _NOT_KNOWN),
     r"not\.pred": lambda facts: facts[::-1],
 }
+_BY_CONSTANT = ("shl", "shr", "div")
 _READS_ALL = re.compile(r"(cvt|div|shr|setp)\..*|.*\.wide\..*")  # the result depends on more than the lowest bits
 _CONSTANT = re.compile(r"-?(0[xX][0-9a-fA-F]+|[1-9]\d*|0)U?")
 _NAME = re.compile(r"[%\w$.]+")
@@ -312,19 +313,12 @@ class Execution:
             assumed = assumed.union(*(within(term, kind) for term in terms[:2]))
         if root in ("div", "shr"):
             assumed |= {terms[0]}  # quotients of others are rounded up
-        try:
-            result = rule(*(value.facts if kind == "pred" else value.term for value in values))
-        except ValueError:  # an operand is not constant, or varies
+        if root in _BY_CONSTANT and (terms[1].constant not in range(1, 1025) or (root != "shl" and terms[0].varying)):
             return None
+        result = rule(*(value.facts if kind == "pred" else value.term for value in values))
         if not isinstance(result, Polynomial):
             return Value(assumed=assumed, facts=result)
         return Value(result, assumed) if len(result.terms) <= _MOST_TERMS else None
-
-
-def _constant(term: Polynomial) -> int:
-    if term.constant and 0 < term.constant <= 1024:
-        return term.constant
-    raise ValueError(f"{term} is not a constant from 1 to 1024")
 
 
 def _apart(difference: Polynomial) -> tuple[Polynomial, ...]:
