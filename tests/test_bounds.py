@@ -408,9 +408,8 @@ def test_a_narrow_number_of_a_thread_is_not_taken_for_all_of_it(kernels):
     ("code", "expected"),
     [
         pytest.param("ld.global.v2.u32 {%r2, %r3}, [%rd2]; sub.s32 %r4, %r2, %r3;", "its index", id="two numbers"),
-        pytest.param(
-            "xor.b64 %rd1, %rd1, 64; mov.u32 %r4, 0;", "the pointer is stored", id="a pointer that is changed"
-        ),
+        pytest.param("xor.b64 %rd1, %rd1, 64; mov.u32 %r4, 0;", "the pointer is stored", id="a changed pointer"),
+        pytest.param("mov.u32 %r4, 010;", "its index", id="an octal number"),
     ],
 )
 def test_what_an_instruction_makes_of_a_register_is_not_taken_for_another_value(kernels, code, expected):
@@ -433,6 +432,7 @@ SHARED_STORE = """.shared .align 4 .b8 s[64];
         ("mov.u32 %r2, s; st.shared.v4.u32 [s+60], {%r1, %r1, %r1, %r1};", "76 of 64 bytes of shared memory"),
         ("mov.u32 %r2, s; cp.async.ca.shared.global [s+60], [0], 8;", "unknown, because jitload does not know"),
         ("@%p1 mov.u32 %r2, s;", "unknown"),
+        ("mov.u32 %r2, s+60;", "unknown"),
         ("selp.b32 %r2, s, 0, %p1;", "unknown"),
         ("mov.b64 %rd1, {s, %r1}; mov.u32 %r2, s;", "unknown"),
         ("mov.u32 %r2, s; mbarrier.init.shared.b64 [s+8], 1;", "unknown"),
