@@ -106,6 +106,7 @@ EXPRESSION = "an int or an expression (str)"
         ({"shared_bytes": -1}, "shared_bytes: must be from 0 to 232448, got -1"),
         ({"cooperative": 1}, "cooperative: must be True or False, got int"),
         ({"cluster_policy": "tight"}, "cluster_policy: must be 'spread' or 'load_balancing', got 'tight'"),
+        ({"bounds": True}, "bounds: must be 'check', got True"),
         ({"priority": 2**40}, "priority: does not fit 32 bits"),
         ({"kernel": " "}, "kernel: must not be empty"),
         ({"doc": "a\0b"}, "doc: must not contain a null character"),
@@ -238,7 +239,7 @@ def test_host_functions_and_variants_require_too():
         ("1 > 2", "is true for no call"),
         (("n > 0", 3), r"requires\[1\].*an expression"),
         ("x.shape < y.shape", "shapes can only be compared with == and !="),
-        ("x.shape == 4", r"\.shape alone is not an integer"),
+        ("x.shape == (4, 6)", r"\.shape alone is not an integer[^!]*\.dim\(\) and x\.shape == y\.shape"),
         (3, "an expression"),
     ],
 )

@@ -105,7 +105,7 @@ _FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed arg
 }
 _METHODS = {"numel": (0, "NUMEL"), "dim": (0, "NDIM"), "size": (1, "SIZE"), "stride": (1, "STRIDE")}
 
-_TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .dim()."
+_TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim, .dim() and x.shape == y.shape."
 _HINTS: dict[type[ast.AST], str] = {
     ast.Div: "Use // to round down, or ceil_div(a, b) to round up.",
     ast.Tuple: 'Several dimensions are a tuple of expressions: ("a", "b").',

@@ -332,9 +332,7 @@ def check_setting(field: str, value: object, settings: Sequence[bool | str]) -> 
     elif value is None:
         return
     elif settings:
-        if not isinstance(value, str):
-            raise _wrong_type(field, "a str", value)
-        if value not in settings:
+        if not isinstance(value, str) or value not in settings:
             raise LaunchSpecError(f"must be {' or '.join(map(repr, settings))}, got {value!r}", field=field)
     elif not isinstance(value, int) or isinstance(value, bool):
         raise _wrong_type(field, "an int", value)
