@@ -174,8 +174,11 @@ def _load_on_cpu(request: Request, function: TypedFunction) -> TypedFunction:
     name, config = function.__name__, function._jitload_config[1:-1]
     try:
         return _load(of_kernel._replace(pieces=pieces), name, config)
-    except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
-        return _load(request, name, config)
+    except CompileError as error:  # it may need more of the source, which may have errors in other kernels
+        try:
+            return _load(request, name, config)
+        except CompileError:
+            raise error from None
 
 
 def _load(request: Request, name: str, config: tuple[Any, ...]) -> TypedFunction:
