@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CONDITION = r"^[ \t]*#[ \t]*(?:el)?if(?:\\\r?\n|[^\n])*\b__"
 _DEPENDS_ON_TARGET = re.compile(rf"JITLOAD_CPU|__CUDA_ARCH|__CUDACC|__NVCC|__GNU|{_CONDITION}", re.MULTILINE)
 _PLAIN = ("--generate-line-info", "-w", "--Ofast-compile=min")  # with the last one, NVRTC does not unroll loops
+_DEBUG = {"-G", "--device-debug"}  # NVRTC does not unroll loops either, and warns of both options together
 
 
 def add_bound_checks(
@@ -69,7 +70,8 @@ def compile_plainly(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
 
     If NVRTC does not have the options for this, or cannot compile the source with them, compile the code as it is.
     """
-    plain = source._replace(options=(*source.options, *_PLAIN))
+    is_debug = not _DEBUG.isdisjoint(source.options)
+    plain = source._replace(options=(*source.options, *(_PLAIN[:-1] if is_debug else _PLAIN)))
     try:
         return compile_for_arch(plain, machine_arch(arch), toolchain)
     except CompileError:
