@@ -57,6 +57,10 @@ extern "C" __global__ void add_shorts(const short* x, short* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i] + 1;
 }
+extern "C" __global__ void gather(const float* x, const int* at, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[at[i]];
+}
 extern "C" __global__ void transpose(const float* x, float* y, int n) {
   __shared__ float tile[16][17];
   int i = blockIdx.x * 16, k = blockIdx.y * 16;
@@ -79,6 +83,7 @@ FUNCTIONS = {
     "add_one": ELEMENTS,
     "add_shorts": ELEMENTS,
     "stencil": ELEMENTS,
+    "gather": ELEMENTS,
     "histogram": ELEMENTS,
     "warp_sum": ELEMENTS,
     "row_sum": {"grid": "y.numel()", "block": 256},
@@ -101,6 +106,7 @@ def arguments(device: str) -> dict[str, tuple[Any, ...]]:
         "add_one": (x, torch.empty_like(x), x.numel()),
         "stencil": (x, torch.empty_like(x), x.numel()),
         "add_shorts": (shorts, torch.empty_like(shorts), x.numel()),
+        "gather": (x, ints, torch.empty_like(x), x.numel()),
         "histogram": (ints, torch.zeros_like(ints[:256]), x.numel()),
         "row_sum": (x, torch.empty(256, device=device), 1 << 10),
         "warp_sum": (x, torch.empty(1 << 13, device=device), x.numel()),

@@ -11,12 +11,14 @@ from functools import cached_property
 
 from jitload.elf.file import (
     RELA,
+    SHT_PROGBITS,
     SHT_RELA,
     STB_LOCAL,
     STT_FUNC,
     STT_OBJECT,
     STT_TLS,
     ElfFile,
+    Section,
     Symbol,
     replace_symbols,
     write_elf,
@@ -33,8 +35,8 @@ _OWN_THREAD_LOCAL = frozenset(
     | {f"jitload_cpu_{name}" for name in ("current_worker", "thread_memory")}
     | {f"jitload_cpu_{name}" for name in ("thread_index", "block_index", "block_dim", "grid_dim")}
 )
-# _ZGV: the compiler's guards of variables with a constructor.
-_OWN_STATIC_THREAD_LOCAL = ("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim", "_ZGV")
+_GUARD = "_ZGV"  # begins the symbol of the compiler's guard of a variable with a constructor
+_OWN_STATIC_THREAD_LOCAL = ("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim", _GUARD)
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
 _ROW_SIZE = 48  # the size of a `jitload_cpu_kernel` in bytes
@@ -104,7 +106,7 @@ class ObjectFile:
 
         The name of each variable is its symbol.
         """
-        compiler_made = ("_ZTV", "_ZTI", "_ZTS", "_ZGV")
+        compiler_made = ("_ZTV", "_ZTI", "_ZTS", _GUARD)
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
             for s in self._symbols
@@ -126,7 +128,21 @@ class ObjectFile:
             else symbol
             for symbol in self._symbols
         ]
-        return write_elf(self._file.header, replace_symbols(self._sections, symbols))
+        return write_elf(self._file.header, replace_symbols(self._sections_without_constructors(), symbols))
+
+    def _sections_without_constructors(self) -> list[Section]:
+        """Return the sections in which the guards say that the constructors of `__shared__` variables have been called.
+
+        CUDA allows only constructors that do nothing. Otherwise, a check of races would see how threads use a guard.
+        """
+        sections = list(self._sections)
+        for symbol in self._symbols:
+            if symbol.type == STT_TLS and symbol.section and symbol.name.startswith(_GUARD):
+                section = sections[symbol.section]
+                data = bytearray(section.data or section.size)
+                data[symbol.value] = 1
+                sections[symbol.section] = section._replace(name=".tdata", type=SHT_PROGBITS, data=bytes(data))
+        return sections
 
     def _row(self, table: Symbol, offset: int) -> TableRow:
         run_threads, function, probe, sizes, alignments = (
