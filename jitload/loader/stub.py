@@ -30,6 +30,8 @@ class _{name}:
 '''
 _CONFIGURED = """\
     def __getitem__(self, key: Any, /) -> "_{name}": ...
+    def check(self, *args: Any, on: str = "cpu") -> None: ...
+    extents: Any
 """
 
 
