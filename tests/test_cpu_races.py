@@ -17,10 +17,10 @@ import jitload
 PLANTED = {
     "no_barrier": "s[t] = x[t]; //A\n y[t] = s[63 - t]; //B",
     "neighbour": "s[t] = t; //A\n if (t > 0) y[t] = s[t - 1]; //B",
-    "tile": "s[t % 8 * 8 + t / 8] = x[t]; //A\n y[t] = s[t]; //B",
+    "some_lanes": "if (t < 3) y[t] = s[0]; //A\n if (t < 4 && t != 2) __syncwarp(0xb); if (t == 3) s[0] = 1; //B",
     "reduction": "s[t] = t; __syncthreads();\n for (int k = 32; k > 0; k /= 2) if (t < k) s[t] += s[t + k]; //A //B\n",
     "broadcast": "if (t == 0) s[0] = x[0]; //A\n y[t] = s[0]; //B",
-    "late_broadcast": "if (t == 40) s[0] = x[0]; //A\n y[t] = s[0]; //B",
+    "late_warp": "__syncthreads(); __syncthreads(); y[t] = s[0]; //A\n __syncwarp(); if (t == 40) s[0] = 1; //B",
     "same_word": "s[0] = t; //A //B\n __syncthreads(); y[t] = s[0];",
     "counter": "x[b] += 1; //A //B",
     "block_halo": "x[b * 64 + t] = t; //A\n y[b * 64 + t] = x[(b * 64 + t + 1) % 128]; //B",
@@ -30,7 +30,7 @@ PLANTED = {
     "atomic_and_read": "atomicAdd(&s[0], 1); //A\n y[t] = s[0]; //B",
     "zeroed_first": "if (t == 0) s[0] = 0; //A\n atomicAdd(&s[0], 1); //B",
     "global_zeroed": "if (t == 0) x[0] = b; //A\n atomicAdd(&x[0], 1); //B",
-    "bytes": "char* c = (char*)s; c[t] = t; //A\n y[t] = c[(t + 1) % 64]; //B",
+    "bytes": "char* c = (char*)s; if (t < 4) c[t] = t, __threadfence(), y[t] = c[t]; //A\n if (t == 40) c[2] = 1; //B",
     "byte_of_word": "((char*)s)[t] = 1; //A\n if (t < 16) y[t] = s[t]; //B",
     "copy": "if (t == 0) memcpy(s, x, 256); //A\n y[t] = s[t]; //B",
     "device_variable": "total += t; //A //B",
@@ -208,7 +208,7 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
 
 def test_a_write_through_a_const_pointer_is_an_error(mod):
     x, y = torch.zeros(3, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match="4 bytes at byte 0 of 'x', which has 12 bytes and a const pointer"):
+    with pytest.raises(RuntimeError, match="4 bytes at byte 0 of 'x', which has 12 bytes, through a pointer to const,"):
         mod.constant[1, 64](x, y)
 
 

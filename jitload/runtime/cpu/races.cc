@@ -23,7 +23,7 @@ union Access {
     uint64_t epoch : 26;
   };
 };
-constexpr uint64_t kEpochAndKind = ~0ull << 38 | 63; /* in the bits of an access */
+constexpr uint64_t kIsWrite = 1 << 4, kEpochAndKind = ~0ull << 38 | 63; /* in the bits of an access */
 constexpr uint64_t kLastCode = (1 << 22) - 1;
 constexpr uint32_t kEpochs = 1 << 26;
 constexpr uint32_t kEpochsAtOnce = 64; /* for a worker */
@@ -253,7 +253,7 @@ const char* kind_of(Access access) {
       break;
     }
     const bool is_same = last.thread == access.thread, has_write = access.is_write || last.is_write;
-    if (is_same && are_alike(last, access)) return;
+    if (is_same && are_alike(last, {access.bits | (last.bits & kIsWrite)})) return; /* a write is a read, too */
     if ((last.bytes & access.bytes) == 0 || (!has_write && !is_same)) continue;
     const bool is_before = (access.is_atomic && last.is_atomic) || is_ordered(worker->order, last);
     /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
@@ -268,20 +268,20 @@ const char* kind_of(Access access) {
   if (target != NULL) target->bits = access.bits;
 }
 
-/* Watch a part of an access of `size` bytes, which lies in one word of a range of memory. Of the plain reads of one
- * epoch, two are enough: a write that is not ordered after a third one is not ordered after one of them, either. */
+/* Watch a part of an access of `size` bytes, which lies in one word of a range of memory. Many threads read a word: of
+ * four reads, of which two are of this epoch, none has to make room for another one of this epoch. */
 [[gnu::always_inline]] inline void watch_word(Worker* worker, const Watched* watched, uintptr_t address, Access access,
                                               size_t size) {
   const Order* order = worker->order;
   if (watched->is_const) {
     const void* code = (const char*)order->code_begin + access.code + 1;
-    if (access.is_write) report_access(worker, address, size, true, code, " and a const pointer");
+    if (access.is_write) report_access(worker, address, size, true, code, ", through a pointer to const");
     return;
   }
   Access* const shadow = watched->shadow[address / 4 - watched->memory.begin / 4];
   const uint32_t oldest = watched == order->shared ? order->block_epoch : 1;
-  const Access rest = {shadow[2].bits | shadow[3].bits | access.bits};
-  if (are_alike(shadow[0], access) && are_alike(shadow[1], access) && !rest.is_write && !rest.is_atomic) return;
+  const Access rest = {shadow[0].bits | shadow[1].bits | access.bits};
+  if (are_alike(shadow[2], access) && are_alike(shadow[3], access) && !rest.is_write && !rest.is_atomic) return;
   if (shadow->epoch >= oldest) return compare_with_shadow(worker, address / 4 * 4, access, size, shadow, oldest);
   shadow->bits = access.bits;
 }
