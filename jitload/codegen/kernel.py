@@ -34,6 +34,7 @@ _PLAN_SLOTS = {
 }
 _TENSOR_STEPS = ("OUTSIDE", "SKIP_IF_INSIDE")  # their operand is a parameter, or -1 for shared memory
 _FIRST_VALUE = 10  # the slot of the first parameter
+_MAY_BE_ADDRESS = re.compile(r"[iu?](?:8|\d\d+)\*")  # in the layout of a structure
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -112,6 +113,8 @@ def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: 
         has_map = any(tma.tensor == parameter.name for _, tma in launch.tensor_maps)
         flags += ["complex"] if is_complex(parameter.type) and not has_map else []
         flags += ["addresses"] if is_pointer_to_pointer(parameter.type) else []
+    elif parameter.kind == "struct":
+        flags += ["addresses"] if _MAY_BE_ADDRESS.search(parameter.layout or "?8*") else []
     members = {
         "name": parameter.name, "type": parameter.type, "argument": argument, "size": parameter.size,
         "alignment": parameter.alignment, "kind": constant(parameter.kind), "flags": flags_of(flags),

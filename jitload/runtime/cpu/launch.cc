@@ -100,9 +100,7 @@ int jitload_launch_on_cpu(const jitload_request* request) {
     }
     const bool is_none = request->args[param->argument].type_index == kTVMFFINone;
     const bool is_address = param->kind == JITLOAD_POINTER && tensor == NULL && !is_none;
-    /* In a structure, an integer of 8 bytes may be an address. */
-    const bool may_have_one = param->kind == JITLOAD_STRUCT && (param->layout == NULL || strstr(param->layout, "u8"));
-    if (is_address || may_have_one || (param->flags & JITLOAD_ADDRESSES)) launch.has_addresses = 1;
+    if (is_address || (param->flags & JITLOAD_ADDRESSES)) launch.has_addresses = 1;
   }
   launch.tensors = tensors;
   if (is_separate && !launch.has_addresses) launch.kernel = kernel->separate, launch.is_unchecked = 1;

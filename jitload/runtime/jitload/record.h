@@ -31,7 +31,7 @@ enum {
   JITLOAD_FINITE = 16,  /* a finite number must not overflow to infinity */
   JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
-  JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64 */
+  JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64; or a structure that may have some */
   JITLOAD_HOST = 256,      /* a host function's parameter: a tensor must be on the CPU */
 };
 
