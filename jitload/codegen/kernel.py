@@ -18,7 +18,7 @@ from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tma import map_members
 from jitload.request.tune import Choice, Variant
 from jitload.signature.exports import Export
-from jitload.signature.types import is_complex, is_pointer_to_pointer
+from jitload.signature.types import is_complex, is_pointer_to_pointer, is_read_only
 from jitload.words import Argument, Words
 
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
@@ -113,6 +113,7 @@ def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: 
         has_map = any(tma.tensor == parameter.name for _, tma in launch.tensor_maps)
         flags += ["complex"] if is_complex(parameter.type) and not has_map else []
         flags += ["addresses"] if is_pointer_to_pointer(parameter.type) else []
+        flags += ["read_only"] if is_read_only(parameter.type) else []
     elif parameter.kind == "struct":
         flags += ["addresses"] if _MAY_BE_ADDRESS.search(parameter.layout or "?8*") else []
     members = {

@@ -90,7 +90,7 @@ int jitload_launch_on_cpu(const jitload_request* request) {
       const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
       int64_t begin, end;
       jitload_find_memory(tensor, &begin, &end);
-      const int is_const = strncmp(param->type, "const ", 6) == 0;
+      const int is_const = (param->flags & JITLOAD_READ_ONLY) != 0;
       const jitload_cpu_region region = {param->name, first + (uintptr_t)begin, first + (uintptr_t)end, is_const};
       is_separate = is_separate && begin == 0; /* without negative strides */
       for (int k = 0; k < launch.tensor_count; ++k) {

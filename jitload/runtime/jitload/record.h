@@ -33,6 +33,7 @@ enum {
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
   JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64; or a structure that may have some */
   JITLOAD_HOST = 256,      /* a host function's parameter: a tensor must be on the CPU */
+  JITLOAD_READ_ONLY = 512, /* const float*: the kernel cannot write through the pointer */
 };
 
 /* A kernel parameter. `argument` is its position in the call, or -1 if the wrapper computes it. */
